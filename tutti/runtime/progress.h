@@ -1,5 +1,5 @@
 #pragma once
-// A rank's end of the progress page that its agent made for it (trace/progress_page.h).
+// A rank's end of the progress page that its agent made for it (trace/progress/page.h).
 #include <memory>
 
 #include "tutti/base/error.h"

@@ -2,7 +2,7 @@
 // of the server (returned to the server if it submitted, else put in its outbox with a ring of its bell).
 //
 // What a standby gets is not the calls but their *effects*, in the order in which the table had them: a change when it
-// is carried out (a pop when it gets its value), and the answers of a meeting when it is over. Calls that wait have no
+// is carried out (a pop when it gets its value), and the answers of a barrier when it is over. Calls that wait have no
 // effect yet, so a standby knows nothing of them: when it takes over, the clients repeat them.
 //
 // An answer rests on all entries before it, also that of a call that only reads: what it has seen may be known to

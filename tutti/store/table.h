@@ -40,7 +40,7 @@ class Table {
   }
 
  private:
-  struct Meeting {  // a barrier or gather_all that some have entered
+  struct PendingBarrier {  // a barrier or gather_all that some have entered
     Op op;
     int size;
     std::map<int, Ticket> entered;  // by rank; the values stay in pending_
@@ -62,11 +62,11 @@ class Table {
 
   std::unordered_map<std::string, std::string> values_;
   std::unordered_map<std::string, std::deque<std::string>> queues_;  // never empty ones
-  std::unordered_map<std::string, Meeting> meetings_;
+  std::unordered_map<std::string, PendingBarrier> barriers_;
   std::unordered_map<Ticket, StoreRequest> pending_;
   std::unordered_map<std::string, std::deque<Ticket>> waiters_;  // each ticket under the first key that it lacks
   std::unordered_map<std::string, std::deque<Ticket>> poppers_;
-  std::size_t bytes_ = 0;  // of keys and values, queues and meetings included
+  std::size_t bytes_ = 0;  // of keys and values, queues and barriers included
 };
 
 }  // namespace tutti

@@ -17,16 +17,6 @@ namespace {
 
 constexpr std::size_t kLeastCharacters = 20;  // 32 hexadecimal digits are 128 bits, 22 letters of base64 as well
 
-std::string hexadecimal(std::span<const std::byte> bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::byte b : bytes) {
-    text += kDigits[std::to_integer<unsigned>(b) >> 4];
-    text += kDigits[std::to_integer<unsigned>(b) & 15];
-  }
-  return text;
-}
-
 }  // namespace
 
 Secret Secret::random() {
@@ -97,7 +87,7 @@ std::string Secret::warning() const {
 std::string Secret::fingerprint() const {
   if (none_) return "none";
   const crypto::Digest digest = crypto::sha256(bytes_);
-  return hexadecimal(std::span(digest).first(4));
+  return crypto::to_hex(std::span(digest).first(4));
 }
 
 Result<Secret> Secret::from_descriptor(const std::string& number) {
@@ -130,6 +120,6 @@ Result<Fd> secret_descriptor(const Secret& secret) {
   return fd;
 }
 
-std::string random_secret_text() { return hexadecimal(Secret::random().bytes()); }
+std::string random_secret_text() { return crypto::to_hex(Secret::random().bytes()); }
 
 }  // namespace tutti

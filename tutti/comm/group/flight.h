@@ -1,5 +1,5 @@
 #pragma once
-// How a Request stands in the flight recorder (tutti/trace/flight_recorder.h), and what it writes on demand.
+// How a Request stands in the flight recorder (tutti/trace/flight/recorder.h), and what it writes on demand.
 #include <string>
 
 #include "tutti/base/call_site.h"

@@ -1,12 +1,12 @@
-// A meeting is a *head*, one key that says operation, size and a random *epoch*, and an *entry* of each rank below that
-// epoch. Every entrance and every withdrawal also writes the head, so the head's revision is that of the whole meeting:
-// "nothing has changed since I counted" is one comparison.
+// barrier and gather_all. A barrier is a *head*, one key that holds operation, size and a random *epoch*, and an *entry*
+// of each rank below that epoch. Every entry and every withdrawal also writes the head, so the head's revision is that of
+// the whole barrier: "nothing has changed since I counted" is one comparison.
 //
-// Who enters counts the entries in the same transaction. The one who counts `size` is the last, and *closes*: one
-// transaction reads the entries and deletes them with the head, provided that nobody withdrew meanwhile. The others
-// wait for the head's deletion, and read the entries as they stood one revision before it, for etcd keeps history. The
-// key is free again at once, and the next meeting has another epoch. If the last one dies between counting and closing,
-// whoever looks next (all do, every few seconds) closes in its place.
+// A rank that enters counts the entries in the same transaction. The rank that counts `size` is the last, and *closes*:
+// one transaction reads the entries and deletes them with the head, provided that no rank withdrew meanwhile. The other
+// ranks wait for the head's deletion, and read the entries as they stood one revision before it, for etcd keeps history.
+// The key is free again at once, and the next barrier has another epoch. If the last rank dies between counting and
+// closing, the next rank that checks (all do, every few seconds) closes in its place.
 #include "tutti/store/etcd/session.h"
 
 #include <set>
@@ -16,7 +16,7 @@
 namespace tutti::etcd {
 namespace {
 
-constexpr Duration kMeetingGrace = std::chrono::seconds(2);  // beyond the deadline, for etcd to carry a withdrawal out
+constexpr Duration kBarrierGrace = std::chrono::seconds(2);  // beyond the deadline, for etcd to carry a withdrawal out
 constexpr std::size_t kRankDigits = 7;
 
 std::string digits(int rank) {
@@ -34,10 +34,10 @@ class Entrant {
       : session_(session),
         request_(request),
         deadline_(deadline),
-        calls_(Deadline::after(deadline.remaining() + kMeetingGrace)),
-        head_key_(session.name(Session::Kind::kMeeting, request.keys[0])) {}
+        calls_(Deadline::after(deadline.remaining() + kBarrierGrace)),
+        head_key_(session.name(Session::Kind::kBarrier, request.keys[0])) {}
 
-  Result<Reply> meet(const Store::Waiting& waiting, double report_every);
+  Result<Reply> run(const Store::Waiting& waiting, double report_every);
 
  private:
   struct Head {
@@ -46,7 +46,7 @@ class Entrant {
     std::string epoch;
     std::int64_t created = 0, modified = 0;
   };
-  struct View {  // the meeting at one moment
+  struct View {  // the barrier at one moment
     std::optional<Head> head;
     std::set<int> ranks;
   };
@@ -56,7 +56,7 @@ class Entrant {
   Result<std::optional<Reply>> close();
   Result<Reply> read_closed(std::int64_t revision);
   Result<std::optional<Reply>> withdraw();
-  Result<View> look();
+  Result<View> read();
   Reply reply_of(const RangeAnswer& entries) const;
   std::string entries() const { return session_.name(Session::Kind::kEntry, request_.keys[0]) + "/" + epoch_ + "/"; }
   std::string entry() const { return entries() + digits(request_.rank); }
@@ -84,7 +84,7 @@ std::optional<Entrant::Head> Entrant::parse(const RangeAnswer& range) {
               range.items[0].created, range.items[0].modified};
 }
 
-// Whether this is the meeting that we want to enter.
+// Whether this is the barrier that we want to enter.
 Status Entrant::check(const Head& head) {
   if (head.op == request_.op && head.size == request_.size) return {};
   std::int64_t revision = 0;
@@ -99,7 +99,7 @@ Status Entrant::check(const Head& head) {
                   "all ranks must be given the same world size");
 }
 
-// False: the meeting changed under our hands; try again.
+// False: the barrier changed meanwhile; try again.
 Result<bool> Entrant::enter(bool& is_last) {
   std::int64_t revision = 0;
   const auto head = parse(TUTTI_TRY(session_.gateway().range({.key = head_key_}, revision, calls_)));
@@ -135,7 +135,7 @@ Reply Entrant::reply_of(const RangeAnswer& entries) const {
   return reply;
 }
 
-// Ends a meeting that was complete at `counted_`; none if it has changed since.
+// Ends a barrier that was complete at `counted_`; none if it has changed since.
 Result<std::optional<Reply>> Entrant::close() {
   Transaction transaction;
   transaction.compare = {{.what = Compare::What::kModified, .key = head_key_, .revision = counted_}};
@@ -151,7 +151,7 @@ Result<Reply> Entrant::read_closed(std::int64_t revision) {
       session_.gateway().range({.key = entries(), .prefix = true, .revision = revision - 1}, unused, calls_)));
 }
 
-Result<Entrant::View> Entrant::look() {
+Result<Entrant::View> Entrant::read() {
   const Transaction both{
       .success = {Range{.key = head_key_}, Range{.key = entries(), .prefix = true, .what = Range::What::kKeys}}};
   const TransactionAnswer answer = TUTTI_TRY(session_.gateway().transact(both, 0, calls_));
@@ -161,10 +161,10 @@ Result<Entrant::View> Entrant::look() {
   return view;
 }
 
-// Leaves the meeting; a reply if it was closed before that.
+// Leaves the barrier; a reply if it was closed before that.
 Result<std::optional<Reply>> Entrant::withdraw() {
   for (;;) {
-    const View view = TUTTI_TRY(look());
+    const View view = TUTTI_TRY(read());
     if (!view.head) break;
     Transaction transaction;
     transaction.compare = {{.what = Compare::What::kModified, .key = head_key_, .revision = view.head->modified}};
@@ -175,12 +175,12 @@ Result<std::optional<Reply>> Entrant::withdraw() {
     if (TUTTI_TRY(session_.change(std::move(transaction), calls_)).made) return std::optional<Reply>();
   }
   const auto closed = TUTTI_TRY(session_.gateway().await_change(head_key_, false, Gateway::Change::kDelete,
-                                                                counted_ + 1, Deadline::after(kMeetingGrace)));
+                                                                counted_ + 1, Deadline::after(kBarrierGrace)));
   if (!closed) return std::optional<Reply>();
   return std::optional<Reply>(TUTTI_TRY(read_closed(*closed)));
 }
 
-Result<Reply> Entrant::meet(const Store::Waiting& waiting, double report_every) {
+Result<Reply> Entrant::run(const Store::Waiting& waiting, double report_every) {
   bool is_last = false;
   while (!TUTTI_TRY(enter(is_last))) {
   }
@@ -191,7 +191,7 @@ Result<Reply> Entrant::meet(const Store::Waiting& waiting, double report_every) 
     const auto closed = TUTTI_TRY(session_.gateway().await_change(
         head_key_, false, Gateway::Change::kDelete, entered + 1, deadline_.at_most(from_seconds(report_every))));
     if (closed) return read_closed(*closed);
-    const View view = TUTTI_TRY(look());
+    const View view = TUTTI_TRY(read());
     if (!view.head) continue;  // closed this moment
     counted_ = view.head->modified;
     if (int(view.ranks.size()) == request_.size) {
@@ -213,9 +213,9 @@ Result<Reply> Entrant::meet(const Store::Waiting& waiting, double report_every) 
 
 }  // namespace
 
-Result<Reply> meet(Session& session, const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
-                   double report_every) {
-  return Entrant(session, request, deadline).meet(waiting, report_every);
+Result<Reply> barrier(Session& session, const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
+                      double report_every) {
+  return Entrant(session, request, deadline).run(waiting, report_every);
 }
 
 }  // namespace tutti::etcd

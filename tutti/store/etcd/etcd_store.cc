@@ -25,10 +25,10 @@ class EtcdStore final : public TableStore {
  public:
   explicit EtcdStore(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 
-  Result<std::unique_ptr<Store>> clone(Deadline deadline) override {
-    auto twin = std::make_unique<EtcdStore>(TUTTI_TRY(session_->twin(deadline)));
-    twin->set_call_timeout(call_timeout());
-    return std::unique_ptr<Store>(std::move(twin));
+  Result<std::unique_ptr<Store>> clone(Deadline) override {
+    auto other = std::make_unique<EtcdStore>(TUTTI_TRY(session_->clone()));
+    other->set_call_timeout(call_timeout());
+    return std::unique_ptr<Store>(std::move(other));
   }
 
  private:
@@ -64,7 +64,7 @@ class EtcdStore final : public TableStore {
 Result<Reply> EtcdStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
   const MutexLock lock(mutex_);
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll)
-    return meet(*session_, request, deadline, waiting, kReportEvery);
+    return etcd::barrier(*session_, request, deadline, waiting, kReportEvery);
   return carry_out(request, deadline);
 }
 
@@ -97,7 +97,7 @@ Result<Reply> EtcdStore::carry_out(const StoreRequest& request, Deadline deadlin
     }
     case Op::kBarrier:
     case Op::kGatherAll:
-      break;  // call() sends these to meet()
+      break;  // call() sends these to barrier()
   }
   return Error{.code = Code::kInternal, .detail = "an operation without a meaning"};
 }

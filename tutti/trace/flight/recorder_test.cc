@@ -52,7 +52,7 @@ TEST_F(Recorder, TellsWhatTheGroupsDid) {
   ASSERT_EQ(dump.operations.size(), 3u);  // by time
   EXPECT_EQ(dump.operations[0].call, "barrier (10)");
   EXPECT_EQ(dump.operations[0].state, FlightOperation::State::kCompleted);
-  EXPECT_THAT(dump.operations[0].site, HasSubstr("flight_recorder_test.cc:"));
+  EXPECT_THAT(dump.operations[0].site, HasSubstr("recorder_test.cc:"));
   EXPECT_EQ(dump.operations[1].group, 1);
   EXPECT_EQ(dump.operations[1].state, FlightOperation::State::kScheduled);
   EXPECT_EQ(dump.operations[1].site, "");

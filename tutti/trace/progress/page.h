@@ -22,7 +22,7 @@
 
 namespace tutti {
 
-struct FlightGroup;  // trace/flight_dump.h
+struct FlightGroup;  // trace/flight/dump.h
 
 // A stack as a signal handler can write it: addresses, and the lines of /proc/self/maps that they fall into.
 struct ProgressStack {

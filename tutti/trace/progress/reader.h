@@ -1,5 +1,5 @@
 #pragma once
-// The agent's side of a progress page (progress_page.h): what a rank does, read without touching its memory, so that
+// The agent's side of a progress page (page.h): what a rank does, read without touching its memory, so that
 // neither a rank that writes nor one that is dead matters.
 #include <cstdint>
 #include <memory>

@@ -19,7 +19,7 @@ namespace tutti {
 namespace {
 
 constexpr std::byte kGoodbye{'G'}, kFlight{'F'};
-constexpr std::size_t kMostArrivals = 256;
+constexpr std::size_t kMostHalfOpen = 256;
 constexpr auto kHostHandshakeLimit = std::chrono::seconds(30);
 constexpr auto kHostLook = std::chrono::seconds(1);
 
@@ -81,7 +81,7 @@ Status Host::join(const std::vector<std::string>& contacts, const std::vector<in
   }
   Status met;
   while (met.ok() && !missing_callers().empty()) met = answer(global_ranks, about, deadline);
-  arrivals_.clear();
+  half_open_.clear();
   TUTTI_TRY(met);
   settle_fences();
   listener_.fd.reset();
@@ -96,7 +96,7 @@ std::vector<int> Host::missing_callers() const {
   return missing;
 }
 
-// One look at the listener and at those who have not said yet who they are: a silent stranger keeps nobody waiting.
+// One look at the listener and at those that have not passed the handshake yet: a silent stranger keeps nobody waiting.
 Status Host::answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about,
                     Deadline deadline) {
   if (deadline.expired()) {
@@ -106,24 +106,24 @@ Status Host::answer(const std::vector<int>& global_ranks, const std::function<St
                           "are they still running?");
   }
   std::vector<pollfd> polls;
-  if (arrivals_.size() < kMostArrivals) polls.push_back({listener_.fd.get(), POLLIN, 0});
-  for (const Arrival& arrival : arrivals_) polls.push_back({arrival.socket.get(), POLLIN, 0});
+  if (half_open_.size() < kMostHalfOpen) polls.push_back({listener_.fd.get(), POLLIN, 0});
+  for (const HalfOpen& half_open : half_open_) polls.push_back({half_open.socket.get(), POLLIN, 0});
   if (::poll(polls.data(), polls.size(), deadline.at_most(kHostLook).poll_timeout_ms()) < 0 && errno != EINTR)
     return system_error(errno, "poll failed");
-  while (arrivals_.size() < kMostArrivals) {
+  while (half_open_.size() < kMostHalfOpen) {
     Fd socket = TUTTI_TRY(accept(listener_));
     if (!socket) break;
-    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal),
+    half_open_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal),
                          Deadline::after(kHostHandshakeLimit)});
   }
   Status trouble;
-  std::erase_if(arrivals_, [&](Arrival& arrival) {
-    const auto finished = arrival.handshake->advance(arrival.socket.get());
+  std::erase_if(half_open_, [&](HalfOpen& half_open) {
+    const auto finished = half_open.handshake->advance(half_open.socket.get());
     if (!finished.ok()) return true;  // a stranger: not our business, and no reason to stop
-    if (!*finished) return arrival.deadline.expired();
-    const std::uint64_t r = arrival.handshake->hello().channel;
+    if (!*finished) return half_open.deadline.expired();
+    const std::uint64_t r = half_open.handshake->hello().channel;
     if (r > std::uint64_t(rank_) && r < peers_.size() && !peers_[r].socket && trouble.ok())
-      trouble = about(introduce(int(r), std::move(arrival.socket), deadline), int(r));
+      trouble = about(introduce(int(r), std::move(half_open.socket), deadline), int(r));
     return true;
   });
   return trouble;

@@ -81,7 +81,7 @@ class Host {
     std::shared_ptr<std::atomic<Peer>> state;
   };
 
-  struct Arrival {  // a connection that came in and has not said yet who it is
+  struct HalfOpen {  // a connection that came in and has not passed the handshake yet
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
     Deadline deadline;
@@ -98,7 +98,7 @@ class Host {
   int global_rank_ = 0;
   std::unique_ptr<Credentials> credentials_;
   Listener listener_;
-  std::vector<Arrival> arrivals_;  // while joining
+  std::vector<HalfOpen> half_open_;  // while joining
   std::string contact_;
   std::vector<PeerData> peers_;
   Mutex watch_mutex_;  // around reading a note and storing what it says
