@@ -1,7 +1,7 @@
 #pragma once
-// The roll call: once every rank has reached the same store, it tells who it is and learns who the others are. Here two
-// processes of one number, different world sizes, a world that is complete already and an address that others cannot
-// reach are found out.
+// The last step of a join: each rank has reached the same store, stores who it is, and learns who the other ranks are.
+// This finds two processes of one rank, different world sizes, a world that is complete already, and an address that
+// other ranks cannot reach.
 #include <string>
 #include <vector>
 
@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-// What a rank tells the others of itself.
+// A rank's description of itself for the other ranks.
 struct RankInfo {
   int rank = 0;
   int world_size = 1;
@@ -36,13 +36,14 @@ std::string to_string(const RankInfo& arrival);
 
 std::string encode(const RankInfo& arrival);
 Result<RankInfo> decode(const std::string& text);
-// Why the ranks cannot join, as one of them tells the others; what cannot be understood is a kMismatch all the same.
+// The reason why the ranks cannot join, as one of them reports it to the others; text that cannot be parsed is a
+// kMismatch all the same.
 std::string encode_trouble(const Error& error);
 Error decode_trouble(const std::string& text);
 
-// Waits until all ranks have come; by rank. About every 5 s a line on the log names the missing. `store` is that of
-// this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names who never came.
-// `place`: where the ranks meet, for words.
+// Waits until all ranks have joined; by rank. About every 5 s a line on the log names the missing ranks. `store` is that of
+// this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names the ranks that never came.
+// `place`: the address of the store, for messages.
 Result<std::vector<RankInfo>> assemble(Store& store, const RankInfo& me, Deadline deadline,
                                       const std::string& place = {});
 

@@ -62,7 +62,7 @@ Result<Identity> identify(const CallArguments& call, const Environment& environm
 // Names that follow from the id of a job, the same on every rank, so that they need not be sent:
 // The id as part of a file name: odd characters replaced, at most 40 bytes, different for different jobs.
 std::string file_name_of(const std::string& job);
-// Ports for a store whose port nobody gave, in the order to try: below the range that the system hands out by itself.
+// Ports for a store without a given port, in the order to try: below the range that the system hands out by itself.
 std::vector<std::uint16_t> derived_ports(const std::string& job);
 
 }  // namespace tutti

@@ -1,7 +1,7 @@
 #pragma once
-// What the starters of parallel programs say of themselves in the environment: a table with a line for each, and
-// Slurm's, which takes more care. A starter counts only if it speaks of this very process: variables that an allocation
-// shell carries do not.
+// The variables that mpirun, srun and other starters of parallel programs set for each process: a table with a line for
+// each starter, and Slurm's, which take more care. A starter counts only if its variables describe this very process:
+// those of an allocation shell do not.
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ namespace tutti {
 // The variable's value; an empty one counts as unset.
 std::optional<std::string> lookup(const Environment& environment, const std::string& name);
 
-// What a scheduler says of this process. Numbers as text, each with the variable that gave it.
+// The scheduler's variables for this process. Numbers as text, each with the variable that gave it.
 struct SchedulerVariables {
   struct Fact {
     std::string variable;
@@ -24,11 +24,11 @@ struct SchedulerVariables {
   };
   std::string starter;  // "mpirun", "srun", ...
   Fact rank, world_size, local_rank, local_world_size;
-  std::optional<int> hosts;  // how many the ranks are spread over, where it tells
-  std::string job;           // unique among the jobs of one user at one time; empty where it does not tell
+  std::optional<int> hosts;  // how many the ranks are spread over, where it is known
+  std::string job;           // unique among the jobs of one user at one time; empty if unknown
 };
 
-// The innermost starter that speaks of this process, or none. kMismatch if two MPIs disagree on the rank or the world
+// Those of the innermost starter that describes this process, or none. kMismatch if two MPIs disagree on the rank or the world
 // size: then one set of variables is stale.
 Result<std::optional<SchedulerVariables>> scheduler_of(const Environment& environment);
 

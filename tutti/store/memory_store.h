@@ -45,7 +45,7 @@ class Sessions {
  public:
   using SharedReply = std::shared_ptr<const Reply>;
 
-  // Beyond these the client that was silent longest is forgotten.
+  // Beyond these limits the client that was silent longest is forgotten.
   static constexpr std::size_t kMost = 64 * 1024;
   static constexpr std::size_t kMostBytes = std::size_t(64) << 20;
 

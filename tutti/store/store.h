@@ -23,7 +23,7 @@ struct CompareSet {
 
 class Store {
  public:
-  // Called while a wait lasts, about every 5 s: the ranks that have not come, and the seconds waited.
+  // Called while a wait lasts, about every 5 s: the missing ranks, and the seconds waited.
   using Waiting = std::function<void(std::span<const int> missing, double waited)>;
 
   virtual ~Store() = default;
@@ -52,7 +52,7 @@ class Store {
   virtual Result<std::string> pop(const std::string& key, Deadline deadline) = 0;
   virtual Result<std::int64_t> queue_length(const std::string& key) = 0;
   // Waits until `size` ranks have entered; one round trip. A kTimeout names the ranks that are missing; a rank that
-  // enters twice is kMismatch for the second. The key may be used again after everybody has left.
+  // enters twice is kMismatch for the second. The key may be used again after all ranks have left.
   virtual Status barrier(const std::string& key, int rank, int size, Deadline deadline,
                          const Waiting& waiting = {}) = 0;
   // The values of all ranks, by rank; one round trip. Errors as barrier().

@@ -31,7 +31,7 @@ class Table {
   std::size_t bytes() const { return bytes_; }
   // None: no such key.
   const std::string* find(const std::string& key) const;
-  // Requests that make an empty table hold what this one does; those that wait are not part of it.
+  // Requests that make an empty table hold what this one does. Waiting requests are not part of it.
   template <class Visit>
   void each_content(Visit visit) const {
     for (const auto& [key, value] : values_) visit(StoreRequest{.op = Op::kSet, .keys = {key}, .values = {value}});
@@ -40,11 +40,11 @@ class Table {
   }
 
  private:
-  struct PendingBarrier {  // a barrier or gather_all that some have entered
+  struct PendingBarrier {  // a barrier or gather_all that some ranks have entered
     Op op;
     int size;
     std::map<int, Ticket> entered;  // by rank; the values stay in pending_
-    std::size_t bytes = 0;          // of the values of those that have entered
+    std::size_t bytes = 0;          // of the values of the ranks that have entered
   };
 
   Reply carry_out(StoreRequest& request, std::vector<Answer>& answers);

@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-// Where a rank's time line lies on that of the file.
+// The position of a rank's time line on that of the file.
 struct TraceRank {
   int rank = 0;
   std::string host;
@@ -29,13 +29,13 @@ std::string chrome_trace_head(std::span<const TraceRank> ranks, double wall_cloc
 inline constexpr const char* kWallClockOf0 = "wall clock of 0";  // in "otherData": seconds since 1970
 inline constexpr const char* kChromeTraceComma = ",\n";
 inline constexpr const char* kChromeTraceTail = "\n]}\n";
-// Of one rank alone, whose file begins at 0.
+// The whole file of one rank alone, which begins at 0.
 std::string chrome_trace(const Trace& trace, int rank = 0);
 
-// What merge_traces() did.
+// The outcome of merge_traces().
 struct MergedTrace {
   std::size_t files = 0, events = 0;
-  std::vector<std::string> notes;  // what somebody should know: files left out and why, times that could not be aligned
+  std::vector<std::string> notes;  // for people: files that were skipped and why, times that could not be aligned
 };
 
 // Reads the files, which may be gzip files, and writes all their events into one. Files that say which moment their

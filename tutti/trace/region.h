@@ -78,7 +78,7 @@ class Region {
     if (is_tracing()) [[unlikely]]
       open(name, {});
   }
-  // `detail` is called only while tracing, and returns a std::string that tells regions of one name apart, such as the
+  // `detail` is called only while tracing, and returns a std::string that distinguishes regions of one name, such as the
   // shapes of the inputs.
   template <class Detail>
   Region(const char* name, Detail&& detail) {

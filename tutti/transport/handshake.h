@@ -1,5 +1,5 @@
 #pragma once
-// Who may connect. Both sides of every connection of a job prove that they hold the job's secret, before a byte of
+// Authentication. Both sides of every connection of a job prove that they hold the job's secret, before a byte of
 // anything else is read: a challenge and response with HMAC-SHA256 both ways, bound to job id, role, rank and
 // generation.
 //
@@ -13,7 +13,7 @@
 // and an earlier generation opens nothing. The transcript is HELLO, REPLY and both nonces; the labels S and C stop
 // reflection. Fixed sizes, at most 256 bytes read and nothing allocated before the proof; proofs are compared in
 // constant time. The other end's job, version, generation and secret, and strangers that speak another protocol, are
-// told apart in the errors.
+// distinguished in the errors.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -32,7 +32,7 @@ struct Credentials {
   std::uint32_t generation = 0;  // of the world: a rank of an earlier one is refused
 };
 
-// What the client says of itself; the server gets it verified.
+// The client's description of itself; the server gets it verified.
 struct Hello {
   Role role = Role::kStore;
   std::int32_t rank = -1;     // global rank, -1 if none yet

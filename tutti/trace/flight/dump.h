@@ -1,5 +1,5 @@
 #pragma once
-// What one rank's flight recorder had to tell at one moment, as a value and as a file.
+// The contents of one rank's flight recorder at one moment, as a value and as a file.
 //
 // The file, flight-rank3.json, is lines of JSON: first the rank (FlightDump without its operations; "operations" is how
 // many follow), then one line for each operation, by the time at which it began. Times are nanoseconds of
@@ -46,7 +46,7 @@ struct FlightDump {
   std::string host;
   int pid = 0;
   std::vector<std::string> reasons;  // why it was written, first to last
-  bool failed = false;               // one of them is an error, not somebody's wish to look
+  bool failed = false;               // one of them is an error, not a request for a record
   std::string written;               // the time of day, for people
   double wall = 0;                   // seconds since 1970
   std::int64_t monotonic = 0;        // nanoseconds, at the same moment
@@ -60,23 +60,22 @@ Result<FlightDump> parse_flight_dump(const std::string& text);
 
 // "flight-rank3.json"
 std::string flight_file_name(int rank);
-// The folder for a job that was told none: under $TMPDIR or /tmp, for this user and job.
+// The default folder of a job: under $TMPDIR or /tmp, for this user and job.
 std::string default_flight_folder(const std::string& job);
-// The folder for the flight records and stacks of a job; it may be there already, and those above it are made too. One
-// by the name of default_flight_folder(), which anybody can guess, is made in a folder that is there, and kRefused if
-// it is not this user's alone.
+// Makes the folder for the flight records and stacks of a job, and its parents, unless they exist. A folder named as
+// default_flight_folder(), which any user can guess, needs an existing parent, and is kRefused unless it is this user's
+// alone.
 Status make_flight_folder(const std::string& folder);
-// Whether what lies in it may be believed, and renamed: it is no folder of others that has that name. False where there
-// is none.
+// Whether its files may be trusted, and renamed: it is not another user's folder of that name. False if there is none.
 bool is_own_flight_folder(const std::string& folder);
 // Makes the folder if need be, and writes the file whole or not at all (a temporary file, renamed). Its path.
 Result<std::string> write_flight_dump(const FlightDump& dump, const std::string& folder);
 
-// Whose records lie in the folder that were written since then, ascending.
+// The ranks whose records in the folder were written since then, ascending.
 std::vector<int> ranks_with_flight_files(const std::string& folder, std::chrono::system_clock::time_point since);
 
-// What lies in some folders: at most one dump a rank, the newest, all of one job, the one written to last; and a
-// sentence for each file that could not be used.
+// The records in some folders: at most one dump a rank, the newest, all of the job that wrote last; and a sentence for
+// each file that could not be used.
 struct FlightFiles {
   std::vector<FlightDump> dumps;  // by rank
   std::vector<std::string> problems;

@@ -1,6 +1,6 @@
 #pragma once
-// The flight recorder of a rank: what all of its groups have done lately, always on, written to a file when the job
-// fails or somebody asks (docs/flight.md).
+// The flight recorder of a rank: the latest operations of all its groups. It is always on, and written to a file when the
+// job fails or on request (docs/flight.md).
 //
 // Threads: all members may be called by any. Groups write into their own rings (FlightRing says how); write() reads
 // them while they go on.
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-// What is recorded of one group.
+// The record of one group.
 struct FlightTrack {
   FlightTrack(FlightGroup of, std::size_t entries, const FlightClock& clock)
       : group(std::move(of)), collectives(entries, clock), exchanges(entries, clock) {}

@@ -1,5 +1,5 @@
 #pragma once
-// Who was missing where: the flight records of all ranks, laid side by side.
+// Which ranks were missing in which call: the flight records of all ranks, compared.
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,7 +41,7 @@ struct FlightReport {
   std::string job;
   int world_size = 1;
   std::vector<std::string> verdict;  // sentences, the most telling first; never empty
-  bool stuck = false;                // somebody waits, or waited when the job failed
+  bool stuck = false;                // a rank waits, or waited when the job failed
   std::vector<int> without_record;
   std::vector<std::string> reasons;  // why the records were written: "rank 0: ..."; each reason once
   std::vector<GroupPart> groups;     // those in trouble first

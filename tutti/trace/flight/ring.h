@@ -1,11 +1,11 @@
 #pragma once
 // The last operations of one group on one rank, in memory of a fixed size: a part of the flight recorder.
 //
-// Operations are told apart by the sequence number that the group gives them anyway, so nobody has to be asked for a
-// slot: number n lies in slot n modulo the capacity, in the place of the one a lap before. Nothing here locks,
+// Operations are identified by the sequence number that the group gives them anyway, so no slot needs to be allocated:
+// number n is in slot n modulo the capacity, where it replaces the one a lap before. Nothing here locks,
 // allocates or makes a system call.
 //
-// Threads: any may write, one at a time for each number; completed_at_once() only who called started() for it. read()
+// Threads: any may write, one at a time for each number; completed_at_once() only the caller of started(). read()
 // from any thread at any time gives an entry as it was at one moment, or none. Where more calls are outstanding at once
 // than there are slots, the oldest are forgotten.
 #include <atomic>
@@ -38,7 +38,7 @@ class FlightClock {
   }
   bool is_exact() const { return stamps_; }
 
-  // What ticks mean, as of the moment in which it was made: nanoseconds of CLOCK_MONOTONIC.
+  // Converts ticks, as of the moment in which it was made, into nanoseconds of CLOCK_MONOTONIC.
   class Scale {
    public:
     std::int64_t monotonic(std::uint64_t ticks) const {
@@ -68,10 +68,10 @@ enum class FlightState : std::uint8_t {
   kStarted,          // waits for peers, or moves data
   kCompleted,        // its end is known
   kFailed,           // likewise
-  kCompletedAtOnce,  // within the first spin of the caller, who did not look at the clock again
+  kCompletedAtOnce,  // within the first spin of the caller, which did not read the clock again
 };
 
-// What was called. What the numbers mean is the business of who writes and reads them.
+// The call. Only its writer and its readers know the meaning of the numbers.
 struct FlightCall {
   std::uint64_t shape = 0;
   std::uint64_t count = 0;

@@ -46,7 +46,7 @@ struct ProgressLayout {
   static constexpr std::uint64_t kRingsBegin = 64 * 1024;
 
   struct Group {
-    // Of the calls under way and ended in each ring, the highest number: a hint.
+    // The highest number of a call in each ring, under way or ended: a hint.
     alignas(64) std::uint64_t newest[2];  // collectives, exchanges
     alignas(64) std::uint32_t state;      // 0: free, 1: in use, 2: the rank has left the group
     std::int32_t rank;                    // of this rank in the group
@@ -59,10 +59,10 @@ struct ProgressLayout {
   std::uint32_t stop_request;  // the agent's: the number of the signal that asked the job to save and leave; 0: none
   std::uint32_t exact_clock;   // FlightClock::is_exact()
 
-  alignas(64) std::int32_t pid;  // of the rank that wrote here last; 0: nobody has called init() yet
+  alignas(64) std::int32_t pid;  // of the rank that wrote here last; 0: init() was not called yet
   std::int32_t rank, world_size;
   std::uint32_t joined;        // the world stands
-  std::uint32_t called;        // init() was, though it may not know yet who this is
+  std::uint32_t called;        // init() was called, though it may not know the rank yet
   std::uint32_t lost;          // 1 + the rank of the world for want of which a call of this one failed; 0: none
   std::uint32_t echoes;        // a call of this rank failed because another rank had ended its group
   std::uint64_t ring_entries;  // of each ring; 0: the flight recorder is off
@@ -71,10 +71,10 @@ struct ProgressLayout {
   std::int64_t step_began;        // nanoseconds of CLOCK_MONOTONIC
   std::uint64_t steps;            // how many have begun in this process
 
-  alignas(64) std::uint32_t message_size;  // what the rank itself said of its failure
+  alignas(64) std::uint32_t message_size;  // the rank's own message about its failure
   char message[kMessage];
 
-  alignas(64) std::uint32_t alarm_size;  // what people should know while it runs; 0: nothing
+  alignas(64) std::uint32_t alarm_size;  // shown to people while it runs; 0: nothing
   char alarm[kAlarm];
 
   Group groups[kGroups];
@@ -89,12 +89,12 @@ class ProgressPage {
   static Result<Fd> create();
   // The worker: maps the page behind the descriptor, which is the caller's still. kMismatch: that is no such page.
   static Result<std::unique_ptr<ProgressPage>> open(int fd);
-  // Memory of this process alone, for who has no agent.
+  // A process-private page, used without an agent.
   static Result<std::unique_ptr<ProgressPage>> make_private();
   ~ProgressPage();
 
   void set_called();                    // init() has begun
-  void join(int rank, int world_size);  // who this is; rings and steps of an earlier user are forgotten
+  void join(int rank, int world_size);  // resets rings and steps of an earlier user
   void set_joined();
   void begin_step(std::int64_t step);
   // A call of this rank failed, and not by its own fault: that rank is gone, or some rank has ended the group.

@@ -63,7 +63,7 @@ struct RankProgress {
 
   // Changes whenever the rank gets on: a step, a call that begins or ends.
   std::uint64_t pulse = 0;
-  // What it is doing: the oldest call under way, of any group, else what ended last; null: nothing is known.
+  // Its current call: the oldest call under way, of any group, else the one that ended last; null: unknown.
   const ProgressCall* current(const ProgressGroup** of = nullptr) const;
 };
 

@@ -1,10 +1,10 @@
 #pragma once
-// The ranks of one host, as one of them sees them: everybody's arena mapped, everybody's bell, and who is still alive.
+// The ranks of one host, as one of them sees them: every rank's arena, mapped, its bell, and whether it is still alive.
 //
 // Joining: each rank listens on a Unix socket that is in no folder, connects to the ranks below it, passes the
 // handshake of the job, and hands over two descriptors, its arena and its bell: nothing else has a name. The sockets
-// stay open: an end of file without a goodbye is the death of that rank. Threads: after join() everything but watch()
-// may be called from any thread; watch() belongs to the engine.
+// stay open: an end of file without a goodbye is the death of that rank. Threads: after join() any thread
+// may call everything.
 #include <poll.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace tutti {
 
 class Host {
  public:
-  enum class Peer : std::uint8_t { kAlive, kLeft, kFled, kLost };  // kFled: an exception drove it out
+  enum class Peer : std::uint8_t { kAlive, kLeft, kFled, kLost };  // kFled: it left because of an exception
 
   ~Host();  // says no goodbye
 

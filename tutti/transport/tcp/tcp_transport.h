@@ -28,10 +28,10 @@ class TcpTransport {
 
   // After this long without an acknowledgement a peer's machine counts as lost; 30 s. Before connect().
   void set_peer_timeout(Duration timeout) { peer_timeout_ = timeout; }
-  // So many connections for each pair (striped_link.h); 1. The same on every rank; before connect().
+  // The number of connections for each pair (striped_link.h); 1. The same on every rank; before connect().
   static constexpr int kMostStreams = 64;
   void set_streams(int streams) { streams_ = streams; }
-  // "10.0.0.7:40123": what peers are told, through the store.
+  // "10.0.0.7:40123": what peers learn through the store.
   std::string contact() const { return to_string(listener_.address); }
 
   // Links to the ranks of one group, for one channel (a number that says which group and purpose, the same on every
@@ -84,7 +84,7 @@ class TcpTransport {
   Mutex mutex_;                                             // of what follows; held for a look, never for a wait
   bool is_connecting_ TUTTI_GUARDED_BY(mutex_) = false;             // in a connect()
   std::vector<HalfOpen> half_open_ TUTTI_GUARDED_BY(mutex_);  // the oldest first
-  bool crowded_ TUTTI_GUARDED_BY(mutex_) = false;  // strangers take all room there is: nobody is let in for a while
+  bool crowded_ TUTTI_GUARDED_BY(mutex_) = false;  // strangers take all the room: no connection is accepted for a while
   log::FewWarnings dropped_ TUTTI_GUARDED_BY(mutex_){"connections that were dropped"};
   std::map<std::pair<std::uint64_t, int>, Fd> early_
       TUTTI_GUARDED_BY(mutex_);  // by channel and global rank: let in, not yet wanted
