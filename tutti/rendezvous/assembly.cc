@@ -130,7 +130,7 @@ class Assembly {
         const Error timeout = deadline_.error(absent_ranks_text(me_.world_size).value_or(error.detail),
                                               error.hint + (place_.empty() ? "" : "; the ranks meet at " + place_));
         if (me_.rank == 0) return report_to_all(timeout);  // with rank 0 the store may end, so the others end here too
-        (void)store_.set(told_key(me_.token), "");  // rank 0 need not wait for this one
+        (void)store_.set(told_key(me_.token), "");         // rank 0 need not wait for this one
         const std::string waited = std::to_string(std::llround(deadline_.limit() * 1000));  // milliseconds
         (void)store_.append(kGaveUp, std::to_string(me_.rank) + " " + me_.token + " " + waited + "\n");
         return timeout;
@@ -249,17 +249,17 @@ class Assembly {
 RankInfo rank_info_of(const Identity& identity, const std::string& local_host) {
   static const std::string process_token = Secret::random().fingerprint();
   return RankInfo{.rank = identity.rank,
-                 .world_size = identity.world_size,
-                 .world_size_source = identity.world_size_source,
-                 .rank_source = identity.rank_source,
-                 .host = host_name(),
-                 .machine = machine_id(),
-                 .pid = int(::getpid()),
-                 .local_host = local_host,
-                 .release = TUTTI_VERSION,
-                 .program = program_name(),
-                 .build = program_build(),
-                 .token = process_token + "." + Secret::random().fingerprint()};
+                  .world_size = identity.world_size,
+                  .world_size_source = identity.world_size_source,
+                  .rank_source = identity.rank_source,
+                  .host = host_name(),
+                  .machine = machine_id(),
+                  .pid = int(::getpid()),
+                  .local_host = local_host,
+                  .release = TUTTI_VERSION,
+                  .program = program_name(),
+                  .build = program_build(),
+                  .token = process_token + "." + Secret::random().fingerprint()};
 }
 
 std::string to_string(const RankInfo& arrival) {

@@ -41,11 +41,11 @@ Result<RankInfo> decode(const std::string& text);
 std::string encode_trouble(const Error& error);
 Error decode_trouble(const std::string& text);
 
-// Waits until all ranks have joined; by rank. About every 5 s a line on the log names the missing ranks. `store` is that of
-// this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names the ranks that never came.
-// `place`: the address of the store, for messages.
+// Waits until all ranks have joined; by rank. About every 5 s a line on the log names the missing ranks. `store` is
+// that of this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names the ranks
+// that never came. `place`: the address of the store, for messages.
 Result<std::vector<RankInfo>> assemble(Store& store, const RankInfo& me, Deadline deadline,
-                                      const std::string& place = {});
+                                       const std::string& place = {});
 
 // kMismatch, which names two of them, if ranks run different releases of tutti, or (unless `mixed` is meant) different
 // builds of one program. Programs of different names are meant to differ.

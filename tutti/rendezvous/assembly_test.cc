@@ -15,14 +15,14 @@ using ::testing::HasSubstr;
 
 RankInfo someone(int rank, int world_size) {
   return RankInfo{.rank = rank,
-                 .world_size = world_size,
-                 .world_size_source = "WORLD_SIZE in the environment",
-                 .rank_source = "RANK in the environment",
-                 .host = "node" + std::to_string(rank),
-                 .machine = "m" + std::to_string(rank),
-                 .pid = 100 + rank,
-                 .local_host = "10.0.0.1",
-                 .token = "t" + std::to_string(rank)};
+                  .world_size = world_size,
+                  .world_size_source = "WORLD_SIZE in the environment",
+                  .rank_source = "RANK in the environment",
+                  .host = "node" + std::to_string(rank),
+                  .machine = "m" + std::to_string(rank),
+                  .pid = 100 + rank,
+                  .local_host = "10.0.0.1",
+                  .token = "t" + std::to_string(rank)};
 }
 
 class RollCallOfThreads : public ::testing::TestWithParam<int> {};

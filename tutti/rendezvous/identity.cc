@@ -135,7 +135,8 @@ void Identifier::find_numbers() {
   const auto from = [](std::optional<int> value, const std::string& source) {
     return value ? std::optional(Said{*value, source}) : std::nullopt;
   };
-  const auto scheduled = [&](const SchedulerVariables::Fact SchedulerVariables::*which, int least) -> std::optional<Said> {
+  const auto scheduled = [&](const SchedulerVariables::Fact SchedulerVariables::*which,
+                             int least) -> std::optional<Said> {
     if (!scheduler_) return std::nullopt;
     const auto& fact = (*scheduler_).*which;
     return from(number(fact.variable, fact.value, least, kMaxWorldSize), in_environment(fact.variable));

@@ -23,7 +23,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kMostTries = 1000;  // a millisecond each
+constexpr int kMostTries = 1000;    // a millisecond each
 constexpr std::time_t kYoung = 60;  // seconds
 
 // Whether `path` is a folder that only this user can enter; an errno or a clause that says why not.

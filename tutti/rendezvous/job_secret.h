@@ -42,10 +42,10 @@ Result<std::string> runtime_directory(const Environment& environment);
 // The same, but none is made: ENOENT where there is none yet.
 Result<std::string> find_runtime_directory(const Environment& environment);
 
-// Removes what killed jobs left in the runtime folder: secrets that no process holds any more (job_secret() holds them by
-// a shared lock on the file, which ends with the process however that ends) and sockets at which nothing listens. Only
-// files of this user with mode 0600; sockets and half-made files only when they are a minute old, for a job that is just
-// starting has bound but does not listen yet.
+// Removes what killed jobs left in the runtime folder: secrets that no process holds any more (job_secret() holds them
+// by a shared lock on the file, which ends with the process however that ends) and sockets at which nothing listens.
+// Only files of this user with mode 0600; sockets and half-made files only when they are a minute old, for a job that
+// is just starting has bound but does not listen yet.
 void sweep_runtime_directory(const std::string& folder);
 
 }  // namespace tutti

@@ -15,7 +15,6 @@
 #include <set>
 #include <thread>
 
-
 namespace tutti {
 namespace {
 

@@ -1,6 +1,6 @@
 #pragma once
-// How a rank joins its world: from "a process was started" to "this is rank 2 of 4, and here is the store that all ranks
-// share". Works alike under tutti run, torchrun, mpirun and srun, by hand with variables or a URL, and alone.
+// How a rank joins its world: from "a process was started" to "this is rank 2 of 4, and here is the store that all
+// ranks share". Works alike under tutti run, torchrun, mpirun and srun, by hand with variables or a URL, and alone.
 //
 // Rank, world size and the address of the store come from the URL, else from the call, else from the environment; two
 // sources that contradict each other are an error that names both. URLs:
@@ -51,8 +51,8 @@ struct Membership {
   std::unique_ptr<StoreServer> server;  // where this rank serves the store; outlives `store` of every rank
 };
 
-// Blocks until every rank of the world has joined, at most `timeout`; about every 5 s a line on the log names the missing
-// ranks. All ranks succeed, or each gets an error that names what is wrong: a kUsage for variables and URLs,
+// Blocks until every rank of the world has joined, at most `timeout`; about every 5 s a line on the log names the
+// missing ranks. All ranks succeed, or each gets an error that names what is wrong: a kUsage for variables and URLs,
 // kMismatch for ranks that disagree (two of one number, different world sizes), kRefused for a foreign job or a wrong
 // secret, kAddressInUse, kUnreachable, kTimeout with the ranks that never joined.
 Result<Membership> join(const JoinOptions& options = {});

@@ -1,16 +1,16 @@
-// Rank 0 serves and the other ranks connect; under an agent all ranks connect. They start in any order, so connecting is
-// patient. An error that waiting will not mend ends it at once: a foreign job at the address, an address that is not this
-// machine's.
+// Rank 0 serves and the other ranks connect; under an agent all ranks connect. They start in any order, so connecting
+// is patient. An error that waiting will not mend ends it at once: a foreign job at the address, an address that is not
+// this machine's.
 //
 // Strangers may hold derived ports. Rank 0 then takes the next port of the list, and the other ranks go round the list
 // until a server accepts them: the handshake tells our own job from any other program.
 //
-// An agent also serves at a Unix socket, which carries a third more calls a second than TCP on the same cores; the ranks
-// of its host use it if they can.
+// An agent also serves at a Unix socket, which carries a third more calls a second than TCP on the same cores; the
+// ranks of its host use it if they can.
 //
 // A store file belongs to rank 0, which removes it at the end; the other ranks wait until rank 0 has made it. The file
-// has mode 0600, so its reader is this user: rank 0 puts a secret for the job's own connections into it, unless the user
-// gave one.
+// has mode 0600, so its reader is this user: rank 0 puts a secret for the job's own connections into it, unless the
+// user gave one.
 #include "tutti/rendezvous/reach_store.h"
 
 #include <algorithm>
@@ -181,7 +181,7 @@ Error joining_error(Error error, const Identity& identity) {
 }
 
 Result<ReachedStore> reach_store_file(const Identity& identity, Credentials& credentials, bool secret_given,
-                                  Deadline deadline) {
+                                      Deadline deadline) {
   const bool owner = identity.rank == 0;
   ReachedStore point;
   auto store =

@@ -1,6 +1,6 @@
 #pragma once
-// How a rank reaches the store that all ranks share, once it knows who it is (identity.h): rank 0 serves the store unless
-// an agent does, and all other ranks connect to it.
+// How a rank reaches the store that all ranks share, once it knows who it is (identity.h): rank 0 serves the store
+// unless an agent does, and all other ranks connect to it.
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,8 +22,8 @@ struct ReachedStore {
   std::string local_host;       // numeric address of this machine that reached it; empty where no network was used
 };
 
-// Over TCP or a Unix socket: RendezvousMethod::kAgent, kTcp, kPorts and kUnix. `identity.address` holds the address (for
-// kUnix: the path of the socket). Errors name the address, the variable it came from, and how long was tried.
+// Over TCP or a Unix socket: RendezvousMethod::kAgent, kTcp, kPorts and kUnix. `identity.address` holds the address
+// (for kUnix: the path of the socket). Errors name the address, the variable it came from, and how long was tried.
 Result<ReachedStore> reach_served_store(const Identity& identity, const Credentials& credentials, Deadline deadline);
 
 // In the file at `identity.path`. The ranks share the secret through the file, which only this user may read or write
@@ -37,8 +37,8 @@ Error joining_error(Error error, const Identity& identity);
 // The addresses at which rank 0 may serve: the numeric addresses of this machine that `wanted` (a name or an address)
 // stands for, the best first; never empty and never the wildcard. What rank 0 binds is what the other ranks dial, so
 // they must be able to reach it. `source` names the variable or URL in errors. kUsage: `wanted` is no address of this
-// machine (the error lists those that are), or the ranks are on several hosts and only loopback is left (the error shows
-// the line of /etc/hosts to change).
+// machine (the error lists those that are), or the ranks are on several hosts and only loopback is left (the error
+// shows the line of /etc/hosts to change).
 Result<std::vector<Address>> serving_addresses(const Address& wanted, const std::string& source,
                                                Identity::OneHost one_host);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The nodes of a job as its scheduler describes them, for a launcher that runs once on each of them (`tutti run`), where
-// schedulers.h is for a program that is a rank itself.
+// The nodes of a job as its scheduler describes them, for a launcher that runs once on each of them (`tutti run`),
+// where schedulers.h is for a program that is a rank itself.
 #include <functional>
 #include <optional>
 #include <string>

@@ -28,8 +28,8 @@ struct SchedulerVariables {
   std::string job;           // unique among the jobs of one user at one time; empty if unknown
 };
 
-// Those of the innermost starter that describes this process, or none. kMismatch if two MPIs disagree on the rank or the world
-// size: then one set of variables is stale.
+// Those of the innermost starter that describes this process, or none. kMismatch if two MPIs disagree on the rank or
+// the world size: then one set of variables is stale.
 Result<std::optional<SchedulerVariables>> scheduler_of(const Environment& environment);
 
 // The number of the step of Slurm that this process is a task of; none in an sbatch or salloc shell, and outside Slurm.

@@ -7,9 +7,9 @@
 //   record  u32 payload bytes, u32 CRC-32 of the payload, payload
 //
 // A writer holds an exclusive lock on byte 1, a reader a shared one. So a record that is cut short was left by a writer
-// that died in the middle of it, and the next writer cuts it off. The owner (the process that made the file) holds a lock
-// on byte 0 for as long as it runs, which distinguishes a live file from a stale one, also after kill -9 and over NFS.
-// Threads: one at a time.
+// that died in the middle of it, and the next writer cuts it off. The owner (the process that made the file) holds a
+// lock on byte 0 for as long as it runs, which distinguishes a live file from a stale one, also after kill -9 and over
+// NFS. Threads: one at a time.
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -313,9 +313,8 @@ Status SharedTable::apply_entry(const wire::Frame& entry) {
       table_.submit(0, std::move(request), answers);
       if (answers.empty()) return Error{.code = Code::kCorrupt, .detail = "a change that waits"};
       if (answers[0].reply.error)
-        return Error{
-            .code = Code::kInternal,
-            .detail = "the standby's table differs from the primary's: " + to_string(*answers[0].reply.error)};
+        return Error{.code = Code::kInternal,
+                     .detail = "the standby's table differs from the primary's: " + to_string(*answers[0].reply.error)};
       sessions_.remember(origin, std::make_shared<const Reply>(std::move(answers[0].reply)));
       return {};
     }

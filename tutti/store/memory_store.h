@@ -71,9 +71,10 @@ class Sessions {
   std::size_t bytes_ = 0;  // a reply that several share counts for each
 };
 
-// A Table that the threads of one process share, with the store server as one of its users: threads wait on a condition,
-// the server is handed the answers to its clients. It recognises repeated calls, records changes for a standby
-// (store/server/replication.h), and holds answers back until the standby has them. Private to store/. Threads: any.
+// A Table that the threads of one process share, with the store server as one of its users: threads wait on a
+// condition, the server is handed the answers to its clients. It recognises repeated calls, records changes for a
+// standby (store/server/replication.h), and holds answers back until the standby has them. Private to store/. Threads:
+// any.
 class SharedTable {
  public:
   using Answers = std::vector<Table::Answer>;

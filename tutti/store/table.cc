@@ -1,9 +1,9 @@
 // The semantics of all stores.
 //
 // A request either *completes* at once, or is *parked*: get and wait under the first key that they lack, pop under its
-// queue, barrier and gather_all in a *pending barrier*. A call that sets a key re-examines the requests parked under it: each
-// either completes or moves on to the next key that it lacks. So a wait costs nothing until something happens to a key
-// it needs.
+// queue, barrier and gather_all in a *pending barrier*. A call that sets a key re-examines the requests parked under
+// it: each either completes or moves on to the next key that it lacks. So a wait costs nothing until something happens
+// to a key it needs.
 //
 // Keys, queues and barriers are three name spaces. A barrier ends when its last rank enters, for all at once, so its
 // key is free again at that moment. Two requests under one ticket are the owner's mistake.
@@ -289,7 +289,8 @@ void Table::enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answ
   if (pending_.size() >= kMaxWaiters || barriers_.size() >= kMaxKeys)
     return turn_away(failure(Code::kLimit, std::to_string(pending_.size()) + " calls wait already"));
 
-  if (found == barriers_.end()) found = barriers_.emplace(key, PendingBarrier{.op = request.op, .size = request.size}).first;
+  if (found == barriers_.end())
+    found = barriers_.emplace(key, PendingBarrier{.op = request.op, .size = request.size}).first;
   PendingBarrier& pending = found->second;
   bytes_ += bytes;
   pending.bytes += bytes;

@@ -41,9 +41,9 @@ class Watch {
 // Threads: any; calls are made one after another (clone() for a second connection). A connection that is lost, or left
 // in the middle of a frame by a deadline, stays broken: every later call gives the same error.
 //
-// Given several servers (a primary and its standby, in any order) it finds the one that serves, and switches to the other
-// when that one is lost: it repeats pending calls there, and every change is made once. It leaves a server that is only
-// silent as soon as the other one serves.
+// Given several servers (a primary and its standby, in any order) it finds the one that serves, and switches to the
+// other when that one is lost: it repeats pending calls there, and every change is made once. It leaves a server that
+// is only silent as soon as the other one serves.
 class TcpStore final : public TableStore {
  public:
   // Waits for a server that is not up yet, until the deadline; a server that refuses us, or speaks another protocol, is

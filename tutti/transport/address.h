@@ -25,9 +25,9 @@ struct Address {
 Result<Address> parse_address(std::string_view text, std::uint16_t default_port = 0);
 std::string to_string(const Address& address);
 
-// Abstract Unix sockets (man 7 unix) have a name and no file: "unix:@tutti-9c1e...", as ss and /proc/net/unix write them.
-// However their process ends, nothing of them is left. Every process in this network namespace sees the name and may
-// dial or take it, so accept() checks who connects, and connect() who listens.
+// Abstract Unix sockets (man 7 unix) have a name and no file: "unix:@tutti-9c1e...", as ss and /proc/net/unix write
+// them. However their process ends, nothing of them is left. Every process in this network namespace sees the name and
+// may dial or take it, so accept() checks who connects, and connect() who listens.
 bool is_abstract(const Address& address);
 // A new random name.
 Address new_abstract_address();
@@ -41,8 +41,8 @@ bool is_wildcard(const Address& numeric);
 std::vector<std::string> local_addresses();
 bool is_local_address(const std::string& numeric_host);
 // The numeric address of the interface of that name ("eth1"), or the one in that subnet ("10.0.0.0/8"): for machines
-// with several networks. IPv4 before IPv6, and never a link-local one, which means nothing without a scope. kUsage lists
-// this machine's interfaces and addresses.
+// with several networks. IPv4 before IPv6, and never a link-local one, which means nothing without a scope. kUsage
+// lists this machine's interfaces and addresses.
 Result<std::string> address_at(std::string_view interface_or_subnet);
 
 // An Address as the kernel's sockaddr, for code that makes sockets of its own.

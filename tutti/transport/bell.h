@@ -1,9 +1,9 @@
 #pragma once
 // How a rank in shared memory wakes a peer that has gone to sleep. Ranks spin and yield first; only a progress
-// thread sleeps, with an eventfd as its bell. It sets `asleep`, checks once more what it waits for, and sleeps; a rank that changes
-// shared memory checks `asleep` afterwards. Each side must see the other's store, which takes a full fence on both
-// sides, and the one in ring() would stand in every operation, waiting for the store before it to leave for the other
-// core: half of a small all_reduce. So the sleeper pays for both: membarrier(2) makes every running thread of the
+// thread sleeps, with an eventfd as its bell. It sets `asleep`, checks once more what it waits for, and sleeps; a rank
+// that changes shared memory checks `asleep` afterwards. Each side must see the other's store, which takes a full fence
+// on both sides, and the one in ring() would stand in every operation, waiting for the store before it to leave for the
+// other core: half of a small all_reduce. So the sleeper pays for both: membarrier(2) makes every running thread of the
 // registered processes pass a fence. Where a rank of the host cannot register, ring() fences (`fence`).
 #include <linux/membarrier.h>
 #include <sys/eventfd.h>

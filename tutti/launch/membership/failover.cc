@@ -113,7 +113,8 @@ void FailoverStandby::turn() {
   Electorate electorate{.round = roster->round, .members = {}};
   for (const JoinRequest& comer : roster->nodes) electorate.members.push_back(number_of(comer.id));
   box_->ask_voices(electorate.round);
-  if (server_->in_doubt() && may_go_on(electorate)) (void)server_->serve_alone();  // refused: asked again in the next turn
+  if (server_->in_doubt() && may_go_on(electorate))
+    (void)server_->serve_alone();  // refused: asked again in the next turn
 }
 
 bool FailoverStandby::may_go_on(const Electorate& electorate) {

@@ -120,8 +120,8 @@ Status Gateway::log_in(Deadline deadline) {
   return {};
 }
 
-// The result of `attempt` at one endpoint, with a token of the user if there is one. Tokens expire after five minutes, so
-// where etcd refuses one, `attempt` is made once more with a new one.
+// The result of `attempt` at one endpoint, with a token of the user if there is one. Tokens expire after five minutes,
+// so where etcd refuses one, `attempt` is made once more with a new one.
 template <class Attempt>
 std::invoke_result_t<Attempt> Gateway::logged_in(Deadline deadline, const Attempt& attempt) {
   for (;;) {

@@ -1,6 +1,6 @@
 #pragma once
-// The part of etcd's v3 API that the store needs: ranges, transactions, watches and leases as values, the calls, and the
-// parsers of the answers. Private to store/etcd/. https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/
+// The part of etcd's v3 API that the store needs: ranges, transactions, watches and leases as values, the calls, and
+// the parsers of the answers. Private to store/etcd/. https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -75,7 +75,8 @@ class Gateway {
   // One snapshot; `revision` is filled in.
   Result<RangeAnswer> range(const Range& range, std::int64_t& revision, Deadline deadline);
 
-  // Waits for the first change of the wanted kind at or after the revision `from`: its revision, or none at the deadline.
+  // Waits for the first change of the wanted kind at or after the revision `from`: its revision, or none at the
+  // deadline.
   enum class Change { kPut, kDelete };
   Result<std::optional<std::int64_t>> await_change(const std::string& key, bool prefix, Change change,
                                                    std::int64_t from, Deadline deadline);

@@ -1,17 +1,16 @@
-// barrier and gather_all. A barrier is a *head*, one key that holds operation, size and a random *epoch*, and an *entry*
-// of each rank below that epoch. Every entry and every withdrawal also writes the head, so the head's revision is that of
-// the whole barrier: "nothing has changed since I counted" is one comparison.
+// barrier and gather_all. A barrier is a *head*, one key that holds operation, size and a random *epoch*, and an
+// *entry* of each rank below that epoch. Every entry and every withdrawal also writes the head, so the head's revision
+// is that of the whole barrier: "nothing has changed since I counted" is one comparison.
 //
 // A rank that enters counts the entries in the same transaction. The rank that counts `size` is the last, and *closes*:
 // one transaction reads the entries and deletes them with the head, provided that no rank withdrew meanwhile. The other
-// ranks wait for the head's deletion, and read the entries as they stood one revision before it, for etcd keeps history.
-// The key is free again at once, and the next barrier has another epoch. If the last rank dies between counting and
-// closing, the next rank that checks (all do, every few seconds) closes in its place.
-#include "tutti/store/etcd/session.h"
-
+// ranks wait for the head's deletion, and read the entries as they stood one revision before it, for etcd keeps
+// history. The key is free again at once, and the next barrier has another epoch. If the last rank dies between
+// counting and closing, the next rank that checks (all do, every few seconds) closes in its place.
 #include <set>
 
 #include "tutti/base/text.h"
+#include "tutti/store/etcd/session.h"
 
 namespace tutti::etcd {
 namespace {

@@ -2,8 +2,9 @@
 // A Store in an etcd server (3.4 or later), which the site runs and which outlives any host of the job. It speaks the
 // JSON gateway (/v3/...) that every etcd serves beside gRPC, through libcurl, which is opened when the first etcd is.
 //
-// What differs from a store of our own: etcd knows nothing of the job's secret, so any client that may write below the prefix
-// controls the job (give it users or client certificates); a value is at most 1.5 MiB unless etcd runs with a larger
+// What differs from a store of our own: etcd knows nothing of the job's secret, so any client that may write below the
+// prefix controls the job (give it users or client certificates); a value is at most 1.5 MiB unless etcd runs with a
+// larger
 // --max-request-bytes; a multi_set of more than 100 keys is several changes. All keys of a job are attached to one
 // lease, which every process of the job keeps alive: when all have ended, etcd deletes the keys by itself.
 #include <memory>

@@ -71,8 +71,8 @@ Result<Session::Outcome> Session::change(Transaction transaction, Deadline deadl
 // ---- the lease ----
 //
 // The first process makes the lease and stores its number under the key "lease", which is attached to the lease itself:
-// so the key goes with the job, and the next job of this name makes its own. Two processes that start at once agree by a
-// transaction.
+// so the key goes with the job, and the next job of this name makes its own. Two processes that start at once agree by
+// a transaction.
 
 Result<std::shared_ptr<Lease>> Lease::hold(const EtcdOptions& options, Deadline deadline) {
   auto gateway = TUTTI_TRY(Gateway::create(options));

@@ -78,8 +78,8 @@ class Session {
   std::uint64_t changes_ = 0;  // made so far: what the mark says
 };
 
-// Carries out `request`, whose op is kBarrier or kGatherAll (barrier.cc): enters, and waits for the other ranks until the
-// deadline. About every `report_every` seconds it calls `waiting` (may be empty) with the missing ranks.
+// Carries out `request`, whose op is kBarrier or kGatherAll (barrier.cc): enters, and waits for the other ranks until
+// the deadline. About every `report_every` seconds it calls `waiting` (may be empty) with the missing ranks.
 Result<Reply> barrier(Session& session, const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
                       double report_every);
 

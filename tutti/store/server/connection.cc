@@ -147,7 +147,8 @@ Status Clients::answer_about_call(Connection& connection, const wire::Frame& fra
     }
   }
   const auto kind = cancel ? wire::Kind::kCancelled : wire::Kind::kMissing;
-  TUTTI_TRY(connection.queue(frame.id, std::uint8_t(kind), std::make_shared<const std::string>(wire::body_of(missing))));
+  TUTTI_TRY(
+      connection.queue(frame.id, std::uint8_t(kind), std::make_shared<const std::string>(wire::body_of(missing))));
   send(connection);
   return {};
 }

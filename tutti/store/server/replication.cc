@@ -1,9 +1,9 @@
 // When the connection between a primary and its standby ends, each asks: does that prove that the other's process has
 // ended? It does if the kernel there closed it (not our own timer gave it up), if the other did not say *farewell*
 // first, and if the two were in contact until then. A standby also tries the primary's port: a firewall that resets
-// connections does not close ports. With that proof a server serves on by itself. Without it, no client is answered until
-// serve_alone() is called, by a node that has the majority of the nodes behind it and has seen the other server silent
-// for long enough.
+// connections does not close ports. With that proof a server serves on by itself. Without it, no client is answered
+// until serve_alone() is called, by a node that has the majority of the nodes behind it and has seen the other server
+// silent for long enough.
 #include "tutti/store/server/replication.h"
 
 #include <poll.h>
@@ -150,8 +150,7 @@ Result<Upstream> copy_from(const Address& primary, const Credentials& credential
           if (upstream.contact.closing_proves_exit(now())) return upstream;  // it has echoed ours
           continue;
         case wire::Kind::kFarewell:
-          return Error{.code = Code::kLimit,
-                       .detail = "the store at " + to_string(primary) + " has a standby already"};
+          return Error{.code = Code::kLimit, .detail = "the store at " + to_string(primary) + " has a standby already"};
         case wire::Kind::kStandby:
           return Error{.code = Code::kRefused,
                        .detail = "the store at " + to_string(primary) + " does not serve itself",

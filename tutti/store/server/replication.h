@@ -24,8 +24,8 @@ inline constexpr Duration kHeartbeatEvery = std::chrono::milliseconds(250);
 // for this long, serve_alone() is allowed. The proof rests on both being the same number.
 inline constexpr Duration kContactLimit = std::chrono::milliseconds(2500);
 
-// What one server knows of the other from its heartbeats. Pure: times are arguments. Because heartbeats are echoed, each
-// server knows the latest moment of its own clock at which the other was still running and in contact (`echoed_`),
+// What one server knows of the other from its heartbeats. Pure: times are arguments. Because heartbeats are echoed,
+// each server knows the latest moment of its own clock at which the other was still running and in contact (`echoed_`),
 // however long anything was under way.
 class Contact {
  public:

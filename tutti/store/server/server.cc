@@ -2,9 +2,10 @@
 // belongs to the Clients (connection.h).
 //
 // Half-open connections are the only thing that a stranger can make us keep, so there are at most as many as the
-// kernel's backlog holds, for 5 s each. When all slots are taken, the oldest is dropped if it is slow (a handshake takes
-// a millisecond; a slow loris is always the oldest), and new ones stay in the backlog until then: a thousand honest ranks
-// that connect at once just queue, and behind a crowd that says nothing they wait for half a second, or two.
+// kernel's backlog holds, for 5 s each. When all slots are taken, the oldest is dropped if it is slow (a handshake
+// takes a millisecond; a slow loris is always the oldest), and new ones stay in the backlog until then: a thousand
+// honest ranks that connect at once just queue, and behind a crowd that says nothing they wait for half a second, or
+// two.
 #include "tutti/store/server/server.h"
 
 #include <pthread.h>
@@ -286,8 +287,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::follow(const Address& bind, Cr
   Listener listener = TUTTI_TRY(listen(bind));
   auto loop = TUTTI_TRY(EventLoop::create());
   store_server::Upstream upstream = TUTTI_TRY(store_server::copy_from(primary, credentials, deadline));
-  auto thread = std::make_unique<ServerThread>(std::move(listener), std::move(credentials), std::move(loop),
-                                               upstream.table);
+  auto thread =
+      std::make_unique<ServerThread>(std::move(listener), std::move(credentials), std::move(loop), upstream.table);
   thread->replication().become_standby(std::move(upstream));
   TUTTI_TRY(thread->start());
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));

@@ -30,8 +30,8 @@ enum class StoreRole {
 // docs/store.md has the rules and the proof that two servers never both serve; replication.h has the code.
 //
 // Threads: any. The server reads nothing but a handshake (Role::kStore) from a connection that has not passed it; it
-// keeps at most 512 such connections (a quarter of the files that the process may have), for 5 s and 256 bytes each. The
-// destructor closes all connections (after answers already given have been sent, at most a second): clients get a
+// keeps at most 512 such connections (a quarter of the files that the process may have), for 5 s and 256 bytes each.
+// The destructor closes all connections (after answers already given have been sent, at most a second): clients get a
 // kPeerLost, and calls of local() a kAborted.
 class StoreServer {
  public:

@@ -1,3 +1,5 @@
+#include "tutti/trace/flight/dump.h"
+
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -6,7 +8,6 @@
 #include <fstream>
 
 #include "tutti/base/env.h"
-#include "tutti/trace/flight/dump.h"
 
 namespace tutti {
 namespace {

@@ -49,8 +49,8 @@ struct RankProgress {
   int rank = 0, world_size = 1;
   bool called = false;  // init() has begun
   bool joined = false;
-  int lost = -1;        // the rank for want of which a call of this one failed; -1: none
-  bool echoes = false;  // a call failed because another rank had ended the group
+  int lost = -1;          // the rank for want of which a call of this one failed; -1: none
+  bool echoes = false;    // a call failed because another rank had ended the group
   bool recorded = false;  // there are rings: the flight recorder is on, and there is more than one rank
   std::uint64_t steps = 0;
   std::int64_t step = -1;  // valid if steps is not 0

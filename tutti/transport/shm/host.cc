@@ -114,7 +114,7 @@ Status Host::answer(const std::vector<int>& global_ranks, const std::function<St
     Fd socket = TUTTI_TRY(accept(listener_));
     if (!socket) break;
     half_open_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal),
-                         Deadline::after(kHostHandshakeLimit)});
+                          Deadline::after(kHostHandshakeLimit)});
   }
   Status trouble;
   std::erase_if(half_open_, [&](HalfOpen& half_open) {

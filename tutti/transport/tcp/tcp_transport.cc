@@ -1,5 +1,5 @@
-// How a full mesh connects. Of two ranks the higher one dials and the lower one answers, so nobody waits in a circle: rank
-// 0 only answers, and whoever is answered by all lower ranks has dialled all it has to. Dialling blocks in the
+// How a full mesh connects. Of two ranks the higher one dials and the lower one answers, so nobody waits in a circle:
+// rank 0 only answers, and whoever is answered by all lower ranks has dialled all it has to. Dialling blocks in the
 // handshake, so a few threads dial while the caller's thread answers; all of them are joined before connect() returns.
 //
 // Ranks do not call connect() at the same moment, nor for the same channel: a peer may be one group ahead. Its
@@ -174,19 +174,18 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
   const int size = int(contacts.size());
   Fd bell = TUTTI_TRY(make_eventfd());
   ConnectCall call{.contacts = contacts,
-                  .global_ranks = global_ranks,
-                  .my_rank = my_rank,
-                  .channel = channel,
-                  .deadline = deadline,
-                  .bell = std::move(bell)};
+                   .global_ranks = global_ranks,
+                   .my_rank = my_rank,
+                   .channel = channel,
+                   .deadline = deadline,
+                   .bell = std::move(bell)};
   call.answered.resize(size);
   {
     MutexLock lock(mutex_);
     is_connecting_ = true;
     prepare_sweep();
     for (int rank = my_rank + 1; rank < size; ++rank)
-      if (auto early = early_.extract({channel, global_ranks[rank]}))
-        call.answered[rank] = std::move(early.mapped());
+      if (auto early = early_.extract({channel, global_ranks[rank]})) call.answered[rank] = std::move(early.mapped());
   }
   {
     MutexLock lock(call.mutex);
@@ -301,8 +300,8 @@ Status TcpTransport::receive(ConnectCall& call) {
     if (call.deadline.expired()) {
       if (!missing.empty()) {
         Error error = call.deadline.error(ranks_words(missing) + " did not connect to " + contact(),
-                                             "look at the logs of those ranks; can they reach this address? --iface or "
-                                             "TUTTI_IFACE chooses another network");
+                                          "look at the logs of those ranks; can they reach this address? --iface or "
+                                          "TUTTI_IFACE chooses another network");
         error.operation = "connecting";
         return error;
       }
@@ -340,7 +339,7 @@ Status TcpTransport::accept_all(std::size_t expected) {
     if (socket.ok() && !*socket) return {};
     if (socket.ok()) {
       half_open_.push_back({*std::move(socket), std::make_unique<ServerHandshake>(credentials_, Role::kData),
-                           Deadline::after(kHandshakeLimit), now()});
+                            Deadline::after(kHandshakeLimit), now()});
       continue;
     }
     if (socket.error().code != Code::kLimit || half_open_.empty()) return socket.status();
@@ -417,7 +416,8 @@ void TcpTransport::prepare_sweep() {
   epoll_event event{.events = is_connecting_ || crowded_ ? 0U : std::uint32_t(EPOLLIN), .data = {}};
   (void)::epoll_ctl(watch_.get(), EPOLL_CTL_MOD, listener_.fd.get(), &event);
   itimerspec time{};
-  if (!is_connecting_ && (crowded_ || !half_open_.empty())) time.it_value.tv_nsec = std::chrono::nanoseconds(kIdleLook).count();
+  if (!is_connecting_ && (crowded_ || !half_open_.empty()))
+    time.it_value.tv_nsec = std::chrono::nanoseconds(kIdleLook).count();
   (void)::timerfd_settime(sweep_timer_.get(), 0, &time, nullptr);
 }
 

@@ -50,9 +50,9 @@ class TcpTransport {
   void sweep();
 
  private:
-  struct ConnectCall;   // one connect() call
-  struct Dialers;   // its threads
-  struct HalfOpen {  // a connection that came in and has not passed the handshake yet
+  struct ConnectCall;  // one connect() call
+  struct Dialers;      // its threads
+  struct HalfOpen {    // a connection that came in and has not passed the handshake yet
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
     Deadline deadline;
@@ -79,10 +79,10 @@ class TcpTransport {
   int global_rank_;
   int streams_ = 1;
   Duration peer_timeout_ = std::chrono::seconds(30);
-  Fd sweep_timer_, watch_;                                  // watch_: of the timer and the listener
-  Mutex connecting_;                                        // one connect() at a time
-  Mutex mutex_;                                             // of what follows; held for a look, never for a wait
-  bool is_connecting_ TUTTI_GUARDED_BY(mutex_) = false;             // in a connect()
+  Fd sweep_timer_, watch_;                                    // watch_: of the timer and the listener
+  Mutex connecting_;                                          // one connect() at a time
+  Mutex mutex_;                                               // of what follows; held for a look, never for a wait
+  bool is_connecting_ TUTTI_GUARDED_BY(mutex_) = false;       // in a connect()
   std::vector<HalfOpen> half_open_ TUTTI_GUARDED_BY(mutex_);  // the oldest first
   bool crowded_ TUTTI_GUARDED_BY(mutex_) = false;  // strangers take all the room: no connection is accepted for a while
   log::FewWarnings dropped_ TUTTI_GUARDED_BY(mutex_){"connections that were dropped"};
