@@ -32,7 +32,7 @@ void store_frame(Input input) {
       (void)wire::parse_reply(**frame).ok();
       (void)wire::parse_missing(**frame).ok();
       (void)wire::parse_client(**frame).ok();
-      (void)wire::parse_beat(**frame).ok();
+      (void)wire::parse_heartbeat(**frame).ok();
       if (const Status followed = standby.apply_entry(**frame); !followed.ok()) promise_sentence(followed.error());
       const auto request = wire::parse_request(**frame);
       if (!request.ok()) {

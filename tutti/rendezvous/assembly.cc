@@ -1,19 +1,19 @@
 // The keys, below join/:
-//   world       the arrival of the first rank that came; every other compares its own size of the world. Rank 0 adds a
-//               word once all have come: who finds that on arrival is one too many
-//   member/R    who came as rank R, a line each: all but the first are successors of killed ones, or duplicates
-//   arrivals    the gathering, in which all ranks wait, and whose values are everybody's arrivals
-//   tokens      of all that came, as "a2f0 77b1 "
-//   trouble     the error of whoever found the ranks to disagree
-//   told/TOKEN  that process has read the trouble, or found it, or has given up
-//   gave_up     a line for each process that gave up: its rank, its token, and how long it had waited
-// A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses
-// nobody: it only gives the name, when the gathering says that the rank is there already. (It may say so to the first
-// as well as to the second.)
+//   world       the RankInfo of the first rank that came; every other rank compares its own world size. Rank 0 appends
+//   a
+//               word once all have come: a process that finds it on arrival is one too many
+//   member/R    the processes that came as rank R, a line each: all but the first replace killed ones, or are
+//   duplicates arrivals    the gather_all in which all ranks wait, and whose values are everybody's RankInfo tokens of
+//   all that came, as "a2f0 77b1 " trouble     the error of the process that found the ranks to disagree told/TOKEN
+//   that process has read the trouble, or found it, or has given up gave_up     a line for each process that gave up:
+//   its rank, its token, and how long it had waited
+// A rank that was killed while it waited and is started again finds its own old line in member/R. So that key accuses
+// no process: it only gives the name, when the gather_all reports that the rank is there already. (It may report that
+// to the first process as well as to the second.)
 //
-// A gathering cannot be called off, so the wait is cut into slices: between two of them a rank looks for trouble, and
-// every rank fails with the same words within seconds instead of some with another's closed connection or after the
-// whole limit. Rank 0 may serve the store: it stays until the others have read them.
+// A gather_all cannot be cancelled by others, so the wait is cut into slices: between two of them a rank checks for
+// trouble, and every rank fails with the same message within seconds, instead of some with another's closed connection
+// or after the whole limit. Rank 0 may serve the store: it stays until the other ranks have read the trouble.
 //
 // Over a wide area every call takes its time: where all is well there are four, and the first slice is longer than one.
 #include "tutti/rendezvous/assembly.h"
@@ -143,8 +143,8 @@ class Assembly {
     }
   }
 
-  // "rank 1 of 3 did not come; rank 2 came and gave up after 4 s". A rank that gave up has left the gathering, whose
-  // error says that it did not come. None: nobody is absent, or there are more than `most` ranks to ask for.
+  // "rank 1 of 3 did not come; rank 2 came and gave up after 4 s". A rank that gave up has left the gather_all, whose
+  // error says that it did not come. None: no rank is absent, or there are more than `most` ranks to ask for.
   std::optional<std::string> absent_ranks_text(int most) {
     if (me_.world_size > most) return std::nullopt;
     const Deadline limit = Deadline::after(kAskLimit);
@@ -180,7 +180,7 @@ class Assembly {
     return ranks;
   }
 
-  // The process that came last as this rank; none: nobody did, or the store does not answer.
+  // The process that came last as this rank; none: no process did, or the store does not answer.
   std::optional<RankInfo> last_process_of(int rank) {
     const auto there = store_.check({member_key(rank)});
     if (!there.ok() || !*there) return std::nullopt;
@@ -201,7 +201,7 @@ class Assembly {
     return "; here: " + join(names, ", ") + (names.size() == kMostNamed ? " ..." : "");
   }
 
-  // The last one that came as the same rank and is not this process.
+  // The last process that came as the same rank and is not this one.
   Result<std::optional<RankInfo>> other_process_of_this_rank() {
     std::optional<RankInfo> other;
     for (const std::string& line : split(trim(TUTTI_TRY(store_.get(member_key(me_.rank), deadline_))), '\n')) {
@@ -211,7 +211,7 @@ class Assembly {
     return other;
   }
 
-  // Tells everybody, once; the first trouble stands.
+  // Reports the error to all ranks, once; the first trouble stands.
   Error report_to_all(Error error) {
     const auto told = store_.compare_set(kTrouble, std::nullopt, encode_trouble(error));
     if (told.ok()) (void)store_.set(told_key(me_.token), "");
@@ -227,7 +227,7 @@ class Assembly {
     return decode_trouble(*text);
   }
 
-  // Who waits reads the trouble after its slice; who has died never will.
+  // A rank that waits reads the trouble after its slice; one that has died never will.
   void wait_for_readers() {
     const auto tokens = store_.get(kTokens, Deadline::after(kFarewell));
     if (!tokens.ok()) return;

@@ -1,5 +1,5 @@
-// Every source is asked, then the answers are compared: so one message can name all that is missing and all that
-// disagrees, and a person repairs the start once instead of five times.
+// Every source is read, then all are compared: so one message names everything that is missing or disagrees, and the
+// user repairs the start once instead of five times.
 //
 // Three layers tell a process who it is. Outermost the scheduler (SLURM_PROCID, OMPI_COMM_WORLD_RANK); inside it
 // perhaps a launcher (tutti run, torchrun) that sets RANK and WORLD_SIZE for its own workers; innermost the program,
@@ -7,9 +7,9 @@
 // they must agree with the scheduler, because a forgotten `export WORLD_SIZE=1` would turn a job of 64 into 64 jobs of
 // one without a word.
 //
-// The meeting place follows from the same facts. MASTER_PORT belongs to the program under torchrun (its agent may hold
-// it), so there and under a scheduler ranks of one host meet on a Unix socket named after the job, and several hosts on
-// derived ports.
+// The address of the store follows from the same sources. MASTER_PORT belongs to the program under torchrun (its agent
+// may hold it), so there and under a scheduler ranks of one host meet on a Unix socket named after the job, and several
+// hosts on derived ports.
 #include "tutti/rendezvous/identity.h"
 
 #include <algorithm>
@@ -109,7 +109,7 @@ std::optional<int> Identifier::number(const std::string& variable, const std::op
   return std::nullopt;
 }
 
-// The first source that spoke, if all that spoke agree.
+// The value of the first source, if all sources that have one agree.
 std::optional<Said> Identifier::settle(const char* what, std::vector<std::optional<Said>> sources) {
   std::optional<Said> first;
   for (const auto& said : sources) {

@@ -1,5 +1,5 @@
-// Four steps, each of which knows the words for its own mistakes: who am I (identity), what lets me in (secret), reach
-// the store (meet), the roll call (assembly).
+// Four steps, each of which explains its own errors: who am I (identity), the secret that lets me in (job_secret),
+// reach the store (reach_store), exchange the identities of all ranks (assembly).
 #include "tutti/rendezvous/join.h"
 
 #include <unistd.h>
@@ -32,8 +32,8 @@ Result<std::string> first_host_in(const std::string& path) {
                .hint = "set MASTER_ADDR to the address of rank 0's host on every rank"};
 }
 
-// What the environment says that is not a number or a URL: where the socket of a job on this host is, who is first in a
-// file.
+// Fills in what identify() cannot know, for it reads no files: the path of the socket of a job on this host, the first
+// host in a file.
 Status complete(Identity& identity, const Environment& environment) {
   if (identity.method == RendezvousMethod::kUnix && !identity.address.is_unix())
     identity.address =
@@ -48,7 +48,7 @@ Status complete(Identity& identity, const Environment& environment) {
   return {};
 }
 
-// Whether only processes of this machine can dial the place.
+// Whether only processes of this machine can reach the store.
 bool is_closed(const Identity& identity) {
   if (identity.one_host == Identity::OneHost::kYes) return true;
   if (identity.method != RendezvousMethod::kTcp || identity.one_host == Identity::OneHost::kNo) return false;

@@ -27,8 +27,6 @@
 namespace tutti {
 namespace {
 
-bool is_v6(const Address& address) { return address.host.find(':') != std::string::npos; }
-
 std::string of_this_machine() { return "this machine has " + join(local_addresses(), ", "); }
 
 std::string hosts_file() {
@@ -239,7 +237,7 @@ Result<std::vector<Address>> serving_addresses(const Address& wanted, const std:
         "start rank 0 on the machine that " + source + " names, or correct " + source + "; " + of_this_machine());
   // Outward before loopback, IPv4 before IPv6: `localhost` must be the same to all.
   std::stable_sort(all.begin(), all.end(), [](const Address& a, const Address& b) {
-    return std::pair(is_loopback(a), is_v6(a)) < std::pair(is_loopback(b), is_v6(b));
+    return std::pair(is_loopback(a), a.is_v6()) < std::pair(is_loopback(b), b.is_v6());
   });
   if (one_host == Identity::OneHost::kYes || !is_loopback(all.front())) return all;
   const std::string line = loopback_line(wanted.host, hosts_file());

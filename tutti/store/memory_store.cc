@@ -1,7 +1,7 @@
-// One lock, one table. Answers are sorted by who waits: a thread here (its Caller is filled and notified) or a client
-// of the server (returned to the server if it submitted, else put in its outbox with a ring of its bell).
+// One lock, one table. An answer belongs to a thread here (its Caller is filled and notified) or to a client of the
+// server (returned to the server if it submitted, else put in its outbox with a ring of its bell).
 //
-// What a standby gets is not the calls but their *effects*, in the order in which the table had them: a change when it
+// A standby gets not the calls but their *effects*, in the order in which the table had them: a change when it
 // is carried out (a pop when it gets its value), and the answers of a barrier when it is over. Calls that wait have no
 // effect yet, so a standby knows nothing of them: when it takes over, the clients repeat them.
 //

@@ -119,7 +119,7 @@ Result<Address> parse_address(std::string_view text, std::uint16_t default_port)
   if (address.host == "unix") return bad_text(whole, "the path is missing");  // printed, it would read as one
   if (address.host.find_first_of(" \t/@[]") != std::string::npos)
     return bad_text(whole, "a host has no such characters");
-  if (address.host.find(':') != std::string::npos && !to_socket_address(address).ok())
+  if (address.is_v6() && !to_socket_address(address).ok())
     return bad_text(whole, "\"" + address.host + "\" is no IPv6 address");
   return address;
 }
@@ -127,8 +127,7 @@ Result<Address> parse_address(std::string_view text, std::uint16_t default_port)
 std::string to_string(const Address& address) {
   if (address.is_unix()) return "unix:" + address.path;
   if (address.host.empty()) return "an unnamed local socket";
-  const bool v6 = address.host.find(':') != std::string::npos;
-  return (v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
+  return (address.is_v6() ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
 Result<SocketAddress> to_socket_address(const Address& address) {

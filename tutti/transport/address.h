@@ -18,6 +18,7 @@ struct Address {
   std::string path;        // Unix socket
 
   bool is_unix() const { return !path.empty(); }
+  bool is_v6() const { return host.find(':') != std::string::npos; }
   bool operator==(const Address&) const = default;
 };
 
