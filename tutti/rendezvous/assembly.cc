@@ -1,12 +1,12 @@
 // The keys, below join/:
-//   world       the RankInfo of the first rank that came; every other rank compares its own world size. Rank 0 appends
-//   a
-//               word once all have come: a process that finds it on arrival is one too many
-//   member/R    the processes that came as rank R, a line each: all but the first replace killed ones, or are
-//   duplicates arrivals    the gather_all in which all ranks wait, and whose values are everybody's RankInfo tokens of
-//   all that came, as "a2f0 77b1 " trouble     the error of the process that found the ranks to disagree told/TOKEN
-//   that process has read the trouble, or found it, or has given up gave_up     a line for each process that gave up:
-//   its rank, its token, and how long it had waited
+//   world       the RankInfo of the first rank that came; all others compare their world sizes. Rank 0 appends a word
+//               once all have come: a process that finds it on arrival is one too many
+//   member/R    the processes that came as rank R, a line each: all but the first replace killed ones, or duplicate it
+//   arrivals    the gather_all in which all ranks wait, and whose values are the RankInfo of each
+//   tokens      of all that came, as "a2f0 77b1 "
+//   trouble     the error of the process that found the ranks to disagree
+//   told/TOKEN  that process has read the trouble, or found it, or has given up
+//   gave_up     a line for each process that gave up: its rank, its token, and how long it had waited
 // A rank that was killed while it waited and is started again finds its own old line in member/R. So that key accuses
 // no process: it only gives the name, when the gather_all reports that the rank is there already. (It may report that
 // to the first process as well as to the second.)

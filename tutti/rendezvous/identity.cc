@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMaxWorldSize = 1 << 20;
 
-// What a person sets.
+// The variables that a user sets by hand.
 constexpr const char* kHandVariables[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 
 // A number and who gave it.
@@ -34,7 +34,7 @@ struct Said {
   std::string source;
 };
 
-// What launchers give to each rank, beside a world size.
+// The variables that launchers set for each rank, beside a world size.
 constexpr std::pair<const char*, const char*> kRankAndSize[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                                                 {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
                                                                 {"PMI_RANK", "PMI_SIZE"},
@@ -149,7 +149,7 @@ void Identifier::find_numbers() {
                         from(number("WORLD_SIZE", value("WORLD_SIZE"), 1, kMaxWorldSize), in_environment("WORLD_SIZE")),
                         scheduled(&SchedulerVariables::world_size, 1)});
   if (!rank_ && world_size_ && world_size_->value == 1) rank_ = Said{0, "a world of one"};
-  // What is there and makes no sense has been told as such; it is not missing.
+  // A value that makes no sense has been reported as such; it is not missing.
   if (!rank_ && !has("RANK")) missing_.push_back("RANK");
   if (!world_size_ && !has("WORLD_SIZE")) missing_.push_back("WORLD_SIZE");
   if (rank_) identity_.rank = rank_->value, identity_.rank_source = rank_->source;
@@ -273,7 +273,7 @@ void Identifier::find_method_under_scheduler() {
         scheduler_->starter + " does not tell the address of rank 0's (set MASTER_ADDR to it on every rank)");
 }
 
-// Of the host where rank 0 runs. PBS gives a file, which is for who reads files: `path`.
+// The host where rank 0 runs. PBS names a file, which join() reads: `path`.
 std::string Identifier::first_host() {
   const auto from = [&](const char* variable) {
     identity_.address_source = variable;

@@ -2,7 +2,8 @@
 // /tmp is open to all: a folder there counts only after lstat has shown that it is a real one, ours, and closed.
 //
 // The ranks of a job race to make the key. Each would-be maker writes a file of its own name and link()s it to the
-// common one: that either publishes the whole file or fails because another was first, so nobody ever reads half a key.
+// common one: that either publishes the whole file or fails because another was first, so no rank ever reads half a
+// key.
 #include "tutti/rendezvous/job_secret.h"
 
 #include <fcntl.h>
@@ -149,7 +150,7 @@ Result<JobSecret> job_secret(const Environment& environment, const std::string& 
     auto held = hold(path);
     if (held.ok()) return JobSecret{TUTTI_TRY(Secret::from_file(path)), path, *std::move(held)};
     if (held.error().errno_value != ENOENT || attempt == kMostTries) return held.status();
-    const timespec pause{0, 1'000'000};  // whoever removes it holds it for a moment
+    const timespec pause{0, 1'000'000};  // the process that removes it holds it for a moment
     (void)::nanosleep(&pause, nullptr);
   }
 }

@@ -22,7 +22,7 @@
 namespace tutti {
 namespace {
 
-// Of a PBS_NODEFILE: one host a line.
+// The first host of a PBS_NODEFILE, which has one host a line.
 Result<std::string> first_host_in(const std::string& path) {
   std::ifstream file(path);
   std::string host;
@@ -41,7 +41,7 @@ Status complete(Identity& identity, const Environment& environment) {
   if (identity.method == RendezvousMethod::kPorts && identity.address.host.empty())
     identity.address.host = TUTTI_TRY(first_host_in(identity.path));
   if (identity.method == RendezvousMethod::kTcp && identity.one_host == Identity::OneHost::kUnknown) {
-    // Nobody dials loopback from elsewhere. A name may be loopback here only, so it proves nothing.
+    // Other hosts do not dial loopback. A name may be loopback here only, so it proves nothing.
     const Address& place = identity.address;
     if (place.host == "localhost" || is_loopback(place)) identity.one_host = Identity::OneHost::kYes;
   }
@@ -59,7 +59,7 @@ bool is_closed(const Identity& identity) {
 
 Result<JobSecret> secret_of(const Identity& identity, const Environment& environment) {
   using OneHost = Identity::OneHost;
-  // An agent that serves has given its secret; nobody meets it with one of his own.
+  // An agent that serves has given its secret; a rank never makes its own.
   if (identity.method == RendezvousMethod::kAgent) {
     if (auto given = TUTTI_TRY(given_secret(environment))) return JobSecret{*given, {}};
     return Error{.code = Code::kUsage,

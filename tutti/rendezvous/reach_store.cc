@@ -84,7 +84,7 @@ Result<ReachedStore> serve(const Identity& identity, const Credentials& credenti
                .hint = "give the job another name with TUTTI_JOB, or a free port with MASTER_ADDR and MASTER_PORT"};
 }
 
-// What a person needs beside the bare fact: where the place came from, and the classical reason.
+// Adds what the user needs besides: where the address came from, and the usual reason.
 Error explain(Error error, const Identity& identity) {
   if (!identity.address_source.empty() && error.code != Code::kUsage)
     error.detail += " (the place is from " + identity.address_source + ")";

@@ -44,7 +44,8 @@ std::string slurm_note(const Environment& environment);
 //   range := digits [ "-" digits ]                       zero padding is kept: [08-11] is 08 09 10 11
 //   counts := count { "," count },  count := digits [ "(x" digits ")" ]
 // The text comes from the environment, so nothing in it is trusted: what is unbalanced, reversed or expands to more
-// than the limit is a kUsage error that shows the place.
+// than the limit is a kUsage error that shows the position.
+
 inline constexpr std::size_t kMaxHosts = 65536;
 
 // "a[1-2],b3" -> a1 a2 b3

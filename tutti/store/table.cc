@@ -189,7 +189,7 @@ Reply Table::remove(const std::string& key) {
   return reply;
 }
 
-// Whether so much more may be kept.
+// Whether this much more fits.
 Status Table::admit(std::size_t more_keys, std::size_t more_bytes) const {
   if (values_.size() + queues_.size() + more_keys > kMaxKeys)
     return Error{.code = Code::kLimit,
@@ -214,7 +214,7 @@ Status Table::store(const std::string& key, std::string value, std::vector<Answe
     if (value.size() > found->second.size()) TUTTI_TRY(admit(0, value.size() - found->second.size()));
     bytes_ = bytes_ - found->second.size() + value.size();
     found->second = std::move(value);
-    return {};  // it existed, so nobody waits for it
+    return {};  // it existed, so no call waits for it
   }
   TUTTI_TRY(admit(1, key.size() + value.size()));
   bytes_ += key.size() + value.size();
@@ -243,7 +243,7 @@ Status Table::push(const std::string& key, std::string value, std::vector<Answer
   const bool is_new = !queues_.contains(key);
   const std::size_t bytes = value.size() + (is_new ? key.size() : 0);
   TUTTI_TRY(admit(is_new ? 1 : 0, bytes));
-  if (const auto list = poppers_.find(key); list != poppers_.end()) {  // who has waited longest takes it
+  if (const auto list = poppers_.find(key); list != poppers_.end()) {  // the pop that has waited longest takes it
     const Ticket ticket = list->second.front();
     list->second.pop_front();
     if (list->second.empty()) poppers_.erase(list);

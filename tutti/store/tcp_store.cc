@@ -1,7 +1,7 @@
 // The client. A call is one frame there and one back. While a call *waits* (get, pop, barrier, gather_all) nothing
-// travels, but for a *progress* question every few seconds when somebody wants to know who is missing. On its deadline
-// the call is *cancelled*: the server forgets it and tells what was missing, or the reply has crossed our cancel and
-// counts.
+// travels, but for a *progress* question every few seconds when the caller wants to know which ranks are missing. On
+// its deadline the call is *cancelled*: the server forgets it and tells what was missing, or the reply has crossed our
+// cancel and counts.
 //
 // Calls that never wait are answered within some twenty microseconds when server and client have a core each, so the
 // client keeps looking for that long before it sleeps in poll() (measured: 25 us a set instead of 40). Where that was
@@ -212,7 +212,7 @@ std::optional<Result<std::string>> Watch::try_read() {
   return Result<std::string>(std::move(error));
 }
 
-// From now on the connection is of no use.
+// Marks the connection as broken.
 Error TcpStore::break_off(Error error) {
   if (error.code == Code::kPeerLost) error = lost(to_string(servers_[current_]));
   broken_ = error;

@@ -44,7 +44,8 @@ Result<Fd> open_socket(int family) {
                         errno == EMFILE ? "raise the limit of open files (ulimit -n)" : "");
   // Where the system's default is bbr, which paces what it sends even on loopback and inside a rack, cubic moves three
   // times as much. It must be chosen before the socket is connected (an accepted one takes it from the listener):
-  // a connection that began under bbr stays paced. A system without cubic, or that lets nobody choose, keeps its own.
+  // a connection that began under bbr stays paced. A system without cubic, or one that forbids the choice, keeps its
+  // own.
   if (family != AF_UNIX) (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
   return fd;
 }
@@ -113,7 +114,7 @@ Result<Fd> connect_once(const Address& address, Deadline deadline) {
   if (is_abstract(address)) TUTTI_TRY(check_listener(fd.get(), address));
   if (!address.is_unix()) {
     set_tcp_options(fd.get());
-    // The kernel may pick the target's own port as ours when nobody listens there: a socket connected to itself.
+    // The kernel may pick the target's own port as ours when no process listens there: a socket connected to itself.
     if (local_address(fd.get()) == peer_address(fd.get())) return failure(ECONNREFUSED);
   }
   return fd;
@@ -150,7 +151,7 @@ Result<Fd> connect_any(const Address& address, Deadline deadline) {
   return last;
 }
 
-// Whoever sees an abstract name may knock as often as he likes, and must not fill our log.
+// A process that sees an abstract name may connect as often as it likes, and must not fill our log.
 void tell_of_stranger(const ucred& stranger, const Address& at) {
   static std::atomic<std::int64_t> quiet_until{0};
   const std::int64_t time = now().time_since_epoch().count();

@@ -1,7 +1,7 @@
 // The verbs of a Store in etcd's terms. A value is a key; reading, comparing and writing it is one transaction, tried
-// again when somebody else was faster (add, append). Whoever waits reads, and then *watches* the first key that he
-// lacks from the very next revision on, so that nothing is missed in between and nobody polls. A queue is a folder of
-// keys with random names, whose order is that of their creation: a push need not know what else is there.
+// again when another process was faster (add, append). A call that waits reads, and then *watches* the first key that
+// it lacks from the very next revision on, so that it misses nothing in between and does not poll. A queue is a folder
+// of keys with random names, whose order is that of their creation: a push need not know what else is there.
 #include "tutti/store/etcd/etcd_store.h"
 
 #include <set>
@@ -207,7 +207,7 @@ Result<Reply> EtcdStore::erase(const std::string& key, Deadline deadline) {
   Transaction transaction;
   transaction.success = {Delete{value_key(key)}, Delete{queue_folder(key), true}};
   const auto outcome = TUTTI_TRY(session_->change(std::move(transaction), deadline));
-  // Where the answer was lost nobody can say any more; that it existed is the likelier.
+  // If the answer was lost this is unknown; that it existed is the likelier.
   return Reply{.flag = outcome.answer_lost || outcome.answer.deleted > 0};
 }
 

@@ -118,7 +118,7 @@ Status Clients::obey(Connection& connection, const wire::Frame& frame) {
 
 Status Clients::open_session(Connection& connection, const wire::Frame& frame) {
   const std::uint64_t client = TUTTI_TRY(wire::parse_client(frame));
-  // Else sessions_ would keep this descriptor under the first client, and drop whoever has it by then.
+  // Else sessions_ would keep this descriptor under the first client, and drop the connection that has it by then.
   if (connection.client != 0) return Error{.code = Code::kCorrupt, .detail = "two sessions on one connection"};
   connection.client = client;
   const auto [entry, is_new] = sessions_.try_emplace(connection.client, connection.fd());

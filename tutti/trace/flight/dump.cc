@@ -152,7 +152,7 @@ FlightOperation operation_from(const Json& json) {
 
 Error corrupt(std::string detail) { return Error{.code = Code::kCorrupt, .detail = std::move(detail)}; }
 
-// What the rest of the code takes for granted.
+// Checks what the rest of the code takes for granted.
 Status check(const FlightDump& dump) {
   if (dump.world_size < 1 || dump.world_size > kMostDumpRanks || dump.rank < 0 || dump.rank >= dump.world_size)
     return corrupt(fmt::format("says that it is of rank {} of {}", dump.rank, dump.world_size));
@@ -205,7 +205,7 @@ Result<FlightDump> parse_flight_dump(const std::string& text) {
 
 // ---- files and folders ----
 //
-// Where the records of a job lie. Ranks of several runs may write into one folder, and a rank that was killed leaves
+// Ranks of several runs may write into one folder, and a rank that was killed leaves
 // the file of an earlier run where its own should be; so a folder is read as the record of one job only, the one that
 // wrote last, and runtime/ puts a rank's older file aside before it starts.
 
@@ -243,7 +243,7 @@ Result<FlightDump> read_flight_file(const std::string& path) {
   return parse_flight_dump(std::move(bytes).str());
 }
 
-// By its name alone: TMPDIR may have changed since somebody asked for it.
+// By its name alone: TMPDIR may have changed since it was asked for.
 bool is_default(const std::string& folder) {
   const std::string begin = fs::path(default_flight_folder("")).filename();
   return fs::path(folder).filename().string().starts_with(begin);

@@ -16,8 +16,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kLeftGroups = 8;        // of the groups that this rank has left, so many are remembered
-constexpr std::size_t kLastOfEachGroup = 64;  // operations that are told of each group, however old
+constexpr std::size_t kLeftGroups = 8;        // how many destroyed groups to keep
+constexpr std::size_t kLastOfEachGroup = 64;  // operations that are reported of each group, however old
 constexpr std::size_t kMostReasons = 8;
 constexpr std::size_t kLongestName = 512;  // of a source file
 

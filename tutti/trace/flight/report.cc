@@ -2,12 +2,12 @@
 // after the last one that every recorded rank completed is *awaited*, if anybody began it. Some members may have
 // completed it (a broadcast lets its root go early), some wait in it, some never came to it, some left no record.
 //
-// Whoever never came is not the culprit yet: it may itself wait, in another group, for somebody else. So the waits are
-// followed: a rank that others wait for and that waits for nobody is the one to look at; where there is none, ranks
+// A rank that never came is not the culprit yet: it may itself wait, in another group, for another rank. So the waits
+// are followed: a rank that others wait for and that waits for no other is the one to check; where there is none, ranks
 // wait for one another in a circle.
 //
 // The records of a healthy job are written one after another while it goes on, so the later ones show more calls. A
-// group counts as stuck only where somebody had waited for long, or where the job had failed.
+// group counts as stuck only where a rank had waited for long, or where the job had failed.
 #include "tutti/trace/flight/report.h"
 
 #include <fmt/format.h>
@@ -231,7 +231,7 @@ void Inquiry::find_awaited(std::uint64_t id, FlightReport::GroupPart& part) {
   for (const int rank : part.waiting) add_wait(rank, *track(rank, id)->collectives.at(part.awaited), part.name, absent);
 }
 
-// What a rank does, or did last.
+// The current or last call of a rank.
 std::string Inquiry::whereabouts(int rank) const {
   const Witness* const w = witness(rank);
   if (!w) return "it left no record";
@@ -243,7 +243,7 @@ std::string Inquiry::whereabouts(int rank) const {
   if (!w->last) return "it has made no call yet";
   const FlightOperation& o = *w->last;
   const std::string& group = w->dump->groups[std::size_t(o.group)].name;
-  if (is_unfinished(o))  // and everybody else came there as well
+  if (is_unfinished(o))  // and all other ranks came there as well
     return fmt::format("it is in {} on group {}{}, for {}", call_of(o), group, at(o.site),
                        seconds_text(waited(rank, o)));
   return fmt::format("it is in no call since {}; its last was {} on group {}{}",
@@ -308,7 +308,7 @@ void Inquiry::follow_exchanges() {
       }
 }
 
-// Everybody who is awaited waits for somebody: from any of them the way leads into a circle.
+// Every rank that is awaited waits for another: from any of them the way leads into a circle.
 std::string Inquiry::circle() const {
   std::vector<int> way = {waits_for_.begin()->first};
   for (;;) {

@@ -1,4 +1,4 @@
-// A slot is a seqlock: whoever reads looks at the mark, at the rest, and at the mark again, and has one moment's truth
+// A slot is a seqlock: a reader reads the mark, the rest, and the mark again, and has one moment's truth
 // if the mark is the same. The first write of a slot simply takes it over. Later ones (a queued call starts, ends)
 // may come when a lap has passed and the slot is another's: they swap the mark, and do nothing where it is not theirs.
 #include "tutti/trace/flight/ring.h"

@@ -96,7 +96,7 @@ std::vector<int> Host::missing_callers() const {
   return missing;
 }
 
-// One look at the listener and at those that have not passed the handshake yet: a silent stranger keeps nobody waiting.
+// Checks the listener and those once that have not passed the handshake yet: a silent stranger delays no rank.
 Status Host::answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about,
                     Deadline deadline) {
   if (deadline.expired()) {
@@ -129,7 +129,7 @@ Status Host::answer(const std::vector<int>& global_ranks, const std::function<St
   return trouble;
 }
 
-// Everybody can be fenced: then nobody who rings this rank has to fence.
+// If all ranks can be fenced, a rank that rings this one need not fence.
 void Host::settle_fences() {
   bool all = true;
   for (const PeerData& peer : peers_) all &= peer.line->registered.load() != 0;

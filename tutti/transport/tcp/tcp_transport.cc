@@ -1,5 +1,5 @@
-// How a full mesh connects. Of two ranks the higher one dials and the lower one answers, so nobody waits in a circle:
-// rank 0 only answers, and whoever is answered by all lower ranks has dialled all it has to. Dialling blocks in the
+// How a full mesh connects. Of two ranks the higher one dials and the lower one answers, so no ranks wait in a circle:
+// rank 0 only answers, and a rank that all lower ranks have answered has dialled all it has to. Dialling blocks in the
 // handshake, so a few threads dial while the caller's thread answers; all of them are joined before connect() returns.
 //
 // Ranks do not call connect() at the same moment, nor for the same channel: a peer may be one group ahead. Its
@@ -7,7 +7,7 @@
 //
 // Strangers may connect in crowds and say nothing. There is room for some of them beside all ranks; when it is full, or
 // this process may have no more files, the connection with the oldest handshake gives way, as in the store. The next
-// connect() may come in an hour: until then sweep() lets in who comes, a rank that is ahead or a stranger, and has
+// connect() may come in an hour: until then sweep() accepts connections, of a rank that is ahead or a stranger, and has
 // strangers leave soon.
 #include "tutti/transport/tcp/tcp_transport.h"
 
@@ -260,7 +260,7 @@ Result<Fd> TcpTransport::dial(ConnectCall& call, int rank) {
     if (!connected.ok()) {
       Error error = connected.error();
       error.waited = call.deadline.waited(), error.limit = call.deadline.limit();
-      // A contact is published by a process that listens: if nobody does, that process has ended. A silent network may
+      // A contact is published by a process that listens: if none does, that process has ended. A silent network may
       // heal.
       const bool may_heal = error.code == Code::kUnreachable && error.errno_value != ECONNREFUSED;
       if (!may_heal || call.deadline.expired() || call.failed()) {
@@ -368,7 +368,7 @@ Error TcpTransport::out_of_files(Error error, const ConnectCall& call) const {
   return error;
 }
 
-// Without a call nobody is wanted now, and who is not done yet has little time left.
+// Without a call no peer is wanted now, and a handshake that is not done yet has little time left.
 void TcpTransport::advance_all(ConnectCall* call) {
   std::vector<HalfOpen> unfinished;
   for (HalfOpen& half_open : half_open_) {
@@ -410,8 +410,9 @@ void TcpTransport::sweep() {
   prepare_sweep();
 }
 
-// In a connect() nobody is to sweep. Between two calls the listener is watched, and the timer runs while there is
-// anybody to look after. It is sooner than the limit: a rank that is ahead is answered in two turns of its handshake.
+// During a connect() there is nothing to sweep. Between two calls the listener is watched, and the timer runs while
+// there is anybody to look after. It is sooner than the limit: a rank that is ahead is answered in two turns of its
+// handshake.
 void TcpTransport::prepare_sweep() {
   epoll_event event{.events = is_connecting_ || crowded_ ? 0U : std::uint32_t(EPOLLIN), .data = {}};
   (void)::epoll_ctl(watch_.get(), EPOLL_CTL_MOD, listener_.fd.get(), &event);
