@@ -11,8 +11,9 @@
 #include <unordered_map>
 
 #include "tutti/base/mutex.h"
+#include "tutti/store/request.h"
+#include "tutti/store/store.h"
 #include "tutti/store/table.h"
-#include "tutti/store/table_store.h"
 
 namespace tutti {
 
@@ -21,7 +22,7 @@ class FileLog;
 // Threads: any; calls are made one after another (clone() for a second handle). The file holds at most 256 MiB of
 // changes (kLimit), so it suits rendezvous, not lasting traffic. A rank that dies inside a barrier counts as
 // entered.
-class FileStore final : public TableStore {
+class FileStore final : public Store {
  public:
   // The owner's. Replaces a stale file; kAddressInUse if the owner of the file there lives. The file has mode 0600 and
   // is removed with this handle. `job`: at most 400 bytes.

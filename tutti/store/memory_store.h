@@ -15,7 +15,6 @@
 #include "tutti/store/request.h"
 #include "tutti/store/store.h"
 #include "tutti/store/table.h"
-#include "tutti/store/table_store.h"
 
 namespace tutti {
 
@@ -26,7 +25,7 @@ struct Frame;
 class SharedTable;
 
 // Threads: any number, at once.
-class MemoryStore final : public TableStore {
+class MemoryStore final : public Store {
  public:
   MemoryStore();  // an empty table of its own
   explicit MemoryStore(std::shared_ptr<SharedTable> table);

@@ -8,7 +8,8 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/mutex.h"
-#include "tutti/store/table_store.h"
+#include "tutti/store/request.h"
+#include "tutti/store/store.h"
 #include "tutti/store/wire.h"
 #include "tutti/transport/address.h"
 #include "tutti/transport/handshake.h"
@@ -44,7 +45,7 @@ class Watch {
 // Given several servers (a primary and its standby, in any order) it finds the one that serves, and switches to the
 // other when that one is lost: it repeats pending calls there, and every change is made once. It leaves a server that
 // is only silent as soon as the other one serves.
-class TcpStore final : public TableStore {
+class TcpStore final : public Store {
  public:
   // Waits for a server that is not up yet, until the deadline; a server that refuses us, or speaks another protocol, is
   // an error at once. `rank`: of this process in the world, -1 if it has none yet.

@@ -9,7 +9,8 @@
 #include "tutti/base/mutex.h"
 #include "tutti/base/text.h"
 #include "tutti/store/etcd/session.h"
-#include "tutti/store/table_store.h"
+#include "tutti/store/request.h"
+#include "tutti/store/store.h"
 
 namespace tutti {
 namespace etcd {
@@ -21,7 +22,7 @@ constexpr Duration kGrace = std::chrono::seconds(2);    // beyond a wait's deadl
 constexpr std::size_t kOperationsPerTransaction = 100;  // etcd takes 128 unless told otherwise (--max-txn-ops)
 constexpr Duration kShortestLease = std::chrono::seconds(5);
 
-class EtcdStore final : public TableStore {
+class EtcdStore final : public Store {
  public:
   explicit EtcdStore(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 

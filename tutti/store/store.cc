@@ -1,10 +1,13 @@
-// From the verbs of a Store to Requests and back. An error that comes back gets the call's name here, once for all
-// stores.
-#include "tutti/store/table_store.h"
+// The verbs of a Store as requests. An error gets the name of the call here, once for all stores.
+#include "tutti/store/store.h"
+
+#include <utility>
+
+#include "tutti/store/request.h"
 
 namespace tutti {
 
-Result<Reply> TableStore::run(const StoreRequest& request, const Deadline* deadline, const Waiting& waiting) {
+Result<Reply> Store::run(const StoreRequest& request, const Deadline* deadline, const Waiting& waiting) {
   const auto with_name = [&](Error error) {
     if (error.operation.empty()) error.operation = describe(request);
     if (error.rank < 0) error.rank = request.rank;
@@ -25,20 +28,20 @@ Result<Reply> TableStore::run(const StoreRequest& request, const Deadline* deadl
   return reply;
 }
 
-Status TableStore::set(const std::string& key, const std::string& value) {
+Status Store::set(const std::string& key, const std::string& value) {
   return run({.op = Op::kSet, .keys = {key}, .values = {value}}).status();
 }
 
-Result<std::string> TableStore::get(const std::string& key, Deadline deadline) {
+Result<std::string> Store::get(const std::string& key, Deadline deadline) {
   return std::move(TUTTI_TRY(run({.op = Op::kGet, .keys = {key}}, &deadline)).values[0]);
 }
 
-Result<std::int64_t> TableStore::add(const std::string& key, std::int64_t amount) {
+Result<std::int64_t> Store::add(const std::string& key, std::int64_t amount) {
   return TUTTI_TRY(run({.op = Op::kAdd, .keys = {key}, .number = amount})).number;
 }
 
-Result<CompareSet> TableStore::compare_set(const std::string& key, const std::optional<std::string>& expected,
-                                           const std::string& desired) {
+Result<CompareSet> Store::compare_set(const std::string& key, const std::optional<std::string>& expected,
+                                      const std::string& desired) {
   StoreRequest request{.op = Op::kCompareSet, .keys = {key}, .values = {desired}};
   if (expected) request.values.push_back(*expected);
   Reply reply = TUTTI_TRY(run(request));
@@ -47,51 +50,48 @@ Result<CompareSet> TableStore::compare_set(const std::string& key, const std::op
   return result;
 }
 
-Status TableStore::wait(const std::vector<std::string>& keys, Deadline deadline) {
+Status Store::wait(const std::vector<std::string>& keys, Deadline deadline) {
   return run({.op = Op::kWait, .keys = keys}, &deadline).status();
 }
 
-Result<bool> TableStore::check(const std::vector<std::string>& keys) {
+Result<bool> Store::check(const std::vector<std::string>& keys) {
   return TUTTI_TRY(run({.op = Op::kCheck, .keys = keys})).flag;
 }
 
-Result<bool> TableStore::remove(const std::string& key) {
-  return TUTTI_TRY(run({.op = Op::kRemove, .keys = {key}})).flag;
-}
+Result<bool> Store::remove(const std::string& key) { return TUTTI_TRY(run({.op = Op::kRemove, .keys = {key}})).flag; }
 
-Result<std::int64_t> TableStore::num_keys() { return TUTTI_TRY(run({.op = Op::kNumKeys})).number; }
+Result<std::int64_t> Store::num_keys() { return TUTTI_TRY(run({.op = Op::kNumKeys})).number; }
 
-Status TableStore::append(const std::string& key, const std::string& value) {
+Status Store::append(const std::string& key, const std::string& value) {
   return run({.op = Op::kAppend, .keys = {key}, .values = {value}}).status();
 }
 
-Result<std::vector<std::string>> TableStore::multi_get(const std::vector<std::string>& keys, Deadline deadline) {
+Result<std::vector<std::string>> Store::multi_get(const std::vector<std::string>& keys, Deadline deadline) {
   return std::move(TUTTI_TRY(run({.op = Op::kGet, .keys = keys}, &deadline)).values);
 }
 
-Status TableStore::multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
+Status Store::multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
   return run({.op = Op::kMultiSet, .keys = keys, .values = values}).status();
 }
 
-Status TableStore::push(const std::string& key, const std::string& value) {
+Status Store::push(const std::string& key, const std::string& value) {
   return run({.op = Op::kPush, .keys = {key}, .values = {value}}).status();
 }
 
-Result<std::string> TableStore::pop(const std::string& key, Deadline deadline) {
+Result<std::string> Store::pop(const std::string& key, Deadline deadline) {
   return std::move(TUTTI_TRY(run({.op = Op::kPop, .keys = {key}}, &deadline)).values[0]);
 }
 
-Result<std::int64_t> TableStore::queue_length(const std::string& key) {
+Result<std::int64_t> Store::queue_length(const std::string& key) {
   return TUTTI_TRY(run({.op = Op::kQueueLength, .keys = {key}})).number;
 }
 
-Status TableStore::barrier(const std::string& key, int rank, int size, Deadline deadline, const Waiting& waiting) {
+Status Store::barrier(const std::string& key, int rank, int size, Deadline deadline, const Waiting& waiting) {
   return run({.op = Op::kBarrier, .keys = {key}, .rank = rank, .size = size}, &deadline, waiting).status();
 }
 
-Result<std::vector<std::string>> TableStore::gather_all(const std::string& key, int rank, int size,
-                                                        const std::string& value, Deadline deadline,
-                                                        const Waiting& waiting) {
+Result<std::vector<std::string>> Store::gather_all(const std::string& key, int rank, int size, const std::string& value,
+                                                   Deadline deadline, const Waiting& waiting) {
   return std::move(TUTTI_TRY(run({.op = Op::kGatherAll, .keys = {key}, .values = {value}, .rank = rank, .size = size},
                                  &deadline, waiting))
                        .values);
