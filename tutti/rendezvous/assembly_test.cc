@@ -25,10 +25,10 @@ RankInfo someone(int rank, int world_size) {
                   .token = "t" + std::to_string(rank)};
 }
 
-class RollCallOfThreads : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Assembly, RollCallOfThreads, ::testing::Values(1, 2, 3, 7));
+class AssemblyOfThreads : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Assembly, AssemblyOfThreads, ::testing::Values(1, 2, 3, 7));
 
-TEST_P(RollCallOfThreads, GivesEverybodyToEverybodyByRank) {
+TEST_P(AssemblyOfThreads, GivesAllRanksToAllByRank) {
   MemoryStore store;
   std::vector<std::vector<RankInfo>> seen(static_cast<std::size_t>(GetParam()));
   {
@@ -83,7 +83,7 @@ TEST(Assembly, ARankThatGaveUpMayComeAgain) {
   EXPECT_TRUE(assemble(store, someone(0, 2), Deadline::after(60s)).ok());
 }
 
-TEST(Assembly, ATroubleReachesThoseWhoWait) {
+TEST(Assembly, AnErrorReachesTheRanksThatWait) {
   MemoryStore store;
   Result<std::vector<RankInfo>> waiting = std::vector<RankInfo>();
   std::jthread first([&] { waiting = assemble(store, someone(1, 3), Deadline::after(60s)); });

@@ -99,7 +99,7 @@ TEST(Identity, ByHand) {
   EXPECT_EQ(me.rank_source, "RANK in the environment");
 }
 
-TEST(Identity, AWorldOfOneNeedsNoMeetingAndNoRank) {
+TEST(Identity, AWorldOfOneNeedsNoAddressAndNoRank) {
   EXPECT_EQ(good({{"WORLD_SIZE", "1"}}).method, RendezvousMethod::kNone);
   EXPECT_EQ(good({{"WORLD_SIZE", "1"}, {"RANK", "0"}}).started_by, "by hand");
   EXPECT_EQ(good({}, {.world_size = 1}).rank, 0);
@@ -236,7 +236,7 @@ TEST(Identity, LaunchersInsideASchedulerAreTheInnerOnes) {
   EXPECT_EQ(good(with(kSlurm, kTuttiRun)).started_by, "tutti run");
 }
 
-TEST(Identity, TorchrunOnOneHostMeetsOnASocketOfTheJob) {
+TEST(Identity, TorchrunOnOneHostUsesASocketOfTheJob) {
   const Identity me = good(kTorchrun);
   EXPECT_EQ(me.started_by, "torchrun");
   EXPECT_EQ(me.method, RendezvousMethod::kUnix);
@@ -316,7 +316,7 @@ TEST(Identity, AnAllocationShellIsNoRank) {
   }
 }
 
-TEST(Identity, WhoIsAloneByALackOfVariablesIsTold) {
+TEST(Identity, AProcessThatIsAloneForLackOfVariablesGetsANote) {
   const Identity pod = good({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"JOB_COMPLETION_INDEX", "1"}});
   EXPECT_EQ(pod.started_by, "alone");
   EXPECT_THAT(pod.note, AllOf(HasSubstr("JOB_COMPLETION_INDEX is 1, but nothing tells how many pods the Job has"),

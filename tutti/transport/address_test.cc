@@ -88,7 +88,7 @@ TEST(Interface, ByNameAndBySubnet) {
   EXPECT_EQ(text_of(address_at("126.0.0.0/7")), "127.0.0.1");
 }
 
-TEST(Interface, WhatIsNotThereIsToldWithWhatIs) {
+TEST(Interface, AnErrorListsTheInterfacesThatExist) {
   EXPECT_THAT(text_of(address_at("eth77")), AllOf(HasSubstr("Usage: no interface \"eth77\" is up here with an address"),
                                                   HasSubstr("(hint: this machine has "), HasSubstr("lo (127.0.0.1)")));
   EXPECT_THAT(text_of(address_at("203.0.113.0/24")),

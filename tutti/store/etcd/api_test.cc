@@ -79,7 +79,7 @@ TEST_F(EtcdGateway, WithoutALeaderItIsTheSame) {
   EXPECT_THAT(urls_.size(), Le(4u));
 }
 
-TEST_F(EtcdGateway, AChangeGoesOnWithTheNextEndpoint) {
+TEST_F(EtcdGateway, AChangeIsRetriedAtTheNextEndpoint) {
   auto etcd = gateway({"http://a", "http://b"},
                       [](std::size_t call) { return call == 1 ? Result<Response>(lost()) : Result<Response>(kDone); });
   const auto answer = etcd.transact(change_, 0, Deadline::after_seconds(60));
@@ -89,7 +89,7 @@ TEST_F(EtcdGateway, AChangeGoesOnWithTheNextEndpoint) {
   EXPECT_THAT(urls_, ElementsAre("http://a/v3/kv/txn", "http://b/v3/kv/txn"));
 }
 
-TEST_F(EtcdGateway, NobodyIsAskedAfterTheDeadline) {
+TEST_F(EtcdGateway, NoEndpointIsAskedAfterTheDeadline) {
   auto etcd = gateway({"http://a"}, [](std::size_t) { return kDone; });
   const auto answer = etcd.transact(change_, 0, Deadline::after_seconds(0));
   ASSERT_FALSE(answer.ok());
@@ -97,7 +97,7 @@ TEST_F(EtcdGateway, NobodyIsAskedAfterTheDeadline) {
   EXPECT_THAT(urls_, ElementsAre());
 }
 
-TEST_F(EtcdGateway, WhatNoRepetitionMendsIsToldAtOnce) {
+TEST_F(EtcdGateway, APermanentErrorIsNotRetried) {
   auto etcd = gateway({"http://a", "http://b"}, [](std::size_t) { return Response{404, "not found"}; });
   const auto answer = etcd.transact(change_, 0, Deadline::after_seconds(60));
   ASSERT_FALSE(answer.ok());
@@ -121,7 +121,7 @@ TEST_F(EtcdGateway, ANewTokenThatIsRefusedIsAnError) {
   EXPECT_EQ(urls_.size(), 2u);
 }
 
-TEST_F(EtcdGateway, AWatchThatIsLostGoesOnWithTheNextEndpoint) {
+TEST_F(EtcdGateway, AWatchThatIsLostIsRetriedAtTheNextEndpoint) {
   auto etcd = watcher({"http://a", "http://b"}, [](std::size_t call, const Http::Line& line) -> Result<bool> {
     if (call == 1) return lost();
     return !line(R"({"result":{"events":[{"kv":{"mod_revision":"9"}}]}})");

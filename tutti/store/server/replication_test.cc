@@ -11,10 +11,10 @@ using std::chrono::milliseconds;
 Clock::time_point at(int ms) { return Clock::time_point(std::chrono::hours(1)) + milliseconds(ms); }
 
 TEST(Contact, NothingIsProvenBeforeTheFirstEcho) {
-  Contact touch;
-  EXPECT_FALSE(touch.closing_proves_exit(at(0)));
-  touch.on_heartbeat({.count = 0, .stamp = 5, .echo = 0}, at(1));
-  EXPECT_FALSE(touch.closing_proves_exit(at(2)));
+  Contact contact;
+  EXPECT_FALSE(contact.closing_proves_exit(at(0)));
+  contact.on_heartbeat({.count = 0, .stamp = 5, .echo = 0}, at(1));
+  EXPECT_FALSE(contact.closing_proves_exit(at(2)));
 }
 
 TEST(Contact, AClosedConnectionProvesAnExitWhileTheEchoIsFresh) {

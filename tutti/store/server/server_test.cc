@@ -63,7 +63,7 @@ std::string frame(std::uint32_t id, std::uint8_t kind, const std::string& body) 
   return wire::header(id, kind, body.size()) + body;
 }
 
-TEST_F(StoreServerTest, PortInUseIsTold) {
+TEST_F(StoreServerTest, APortInUseIsAnError) {
   const auto second = StoreServer::start(server_->address(), credentials_);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAddressInUse);
@@ -76,7 +76,7 @@ TEST(StoreServer, WithoutAThreadIsAnError) {
   EXPECT_THAT(to_string(server.error()), HasSubstr("could not start a thread"));
 }
 
-TEST_F(StoreServerTest, GarbageIsClosedWithoutAWord) {
+TEST_F(StoreServerTest, GarbageIsClosedWithoutAnAnswer) {
   const auto keeper = victim();
   for (int seed = 0; seed < 50; ++seed) {
     const Fd fd = stranger();
@@ -100,7 +100,7 @@ TEST_F(StoreServerTest, SlowLorisesMakeRoomForHonestClients) {
   expect_unharmed();
 }
 
-TEST_F(StoreServerTest, ACrowdThatSaysNothingKeepsNobodyWaitingForLong) {
+TEST_F(StoreServerTest, ASilentCrowdDelaysOtherClientsBriefly) {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   if (files.rlim_max < 4096) GTEST_SKIP() << "both ends of the crowd are ours";
@@ -174,7 +174,7 @@ TEST_F(StoreServerTest, MoreKeysThanACallMayHaveTakeNoMemory) {
 }
 
 // The descriptor of a connection that has ended is soon another's, who must not be taken for it.
-TEST_F(StoreServerTest, TwoSessionsOnOneConnectionEndItAndHarmNobodyAfterIt) {
+TEST_F(StoreServerTest, TwoSessionsOnOneConnectionEndItAndHarmNoLaterClient) {
   const auto session = [](std::uint32_t id, std::uint64_t client) {
     return frame(id, std::uint8_t(wire::Kind::kSession), wire::body_of_client(client));
   };

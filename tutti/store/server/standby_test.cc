@@ -256,7 +256,7 @@ TEST_F(StoreStandby, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
   EXPECT_EQ(store->server(), primary_->address());
 }
 
-TEST_F(StoreStandby, NobodyServes) {
+TEST_F(StoreStandby, NeitherServes) {
   follow(primary_->address());
   const auto servers = both();
   const auto store = client(servers);

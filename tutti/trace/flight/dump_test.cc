@@ -124,7 +124,7 @@ TEST_F(Files, AnEmptyFolder) {
                                         HasSubstr("SIGUSR2")));
 }
 
-TEST_F(Files, DamagedFilesAreToldAndTheRestIsRead) {
+TEST_F(Files, DamagedFilesAreReportedAndTheRestIsRead) {
   ASSERT_TRUE(write_flight_dump(some_dump(0), folder_).ok());
   const std::string whole = to_text(some_dump(1));
   put("flight-rank1.json", whole.substr(0, whole.size() - 30));

@@ -36,7 +36,7 @@ class Recorder : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(Recorder, TellsWhatTheGroupsDid) {
+TEST_F(Recorder, RecordsTheOperationsOfAllGroups) {
   FlightRecorder recorder(options(), describe);
   const auto world = recorder.add(group(1, "world")), pair = recorder.add(group(2, "world/pair"));
   world->collectives.started(1, {.count = 10, .site = CallSite::here()});
@@ -62,7 +62,7 @@ TEST_F(Recorder, TellsWhatTheGroupsDid) {
 }
 
 // The busy group does not push out what the seldom one did.
-TEST_F(Recorder, KeepsTheLastWordsOfEveryGroup) {
+TEST_F(Recorder, KeepsTheLastOperationsOfEveryGroup) {
   FlightRecorder recorder(options(256), describe);
   const auto seldom = recorder.add(group(1, "seldom")), busy = recorder.add(group(2, "busy"));
   for (std::uint64_t i = 1; i <= 3; ++i) seldom->collectives.started(i, FlightCall{});

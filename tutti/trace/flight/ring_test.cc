@@ -95,7 +95,7 @@ TEST_F(Ring, KeepsTheLastOnes) {
 }
 
 // More calls outstanding than there are slots: what comes too late changes nothing.
-TEST_F(Ring, WhoLostItsSlotChangesNothing) {
+TEST_F(Ring, AnOperationThatLostItsSlotChangesNothing) {
   ring_.scheduled(1, {.shape = 1});
   ring_.started(9, {.shape = 9});
   ring_.started(1, 5);

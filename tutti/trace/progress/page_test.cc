@@ -43,7 +43,7 @@ TEST_F(Page, SaysNothingBeforeItsRankDoes) {
   EXPECT_THAT(p.current(), IsNull());
 }
 
-TEST_F(Page, TellsWhoItsRankIs) {
+TEST_F(Page, HasTheRank) {
   page_->join(3, 8);
   RankProgress p = reader_.read();
   EXPECT_EQ(p.pid, ::getpid());
@@ -89,7 +89,7 @@ TEST_F(Page, KeepsAMessageAndCutsALongOne) {
   EXPECT_THAT(reader_.read().message, SizeIs(ProgressLayout::kMessage - 1));
 }
 
-TEST_F(Page, TellsAnAlarmUntilThereIsNone) {
+TEST_F(Page, HasAnAlarmUntilItIsCleared) {
   page_->join(0, 2);
   page_->set_alarm("the disk is full");
   EXPECT_EQ(reader_.read_pulse().alarm, "the disk is full");
