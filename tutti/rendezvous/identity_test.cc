@@ -7,9 +7,9 @@
 namespace tutti {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using OneHost = Identity::OneHost;
 
 Identity good(const Environment& environment, const CallArguments& call = {}) {

@@ -5,9 +5,9 @@
 namespace tutti {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 TEST(HostList, Expands) {
   EXPECT_THAT(*expand_hostlist("node7"), ElementsAre("node7"));
