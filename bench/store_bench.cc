@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "tutti/store/memory_store.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 
 namespace tutti {

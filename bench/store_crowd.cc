@@ -25,7 +25,7 @@
 
 #include "apps/command_line.h"
 #include "apps/help_text.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 
 namespace {

@@ -18,9 +18,9 @@
 #include "tutti/launch/layout.h"
 #include "tutti/launch/ssh/near_end.h"
 #include "tutti/launch/tuning.h"
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
 #include "tutti/runtime/init.h"
-#include "tutti/transport/interface.h"
+#include "tutti/transport/address.h"
 
 namespace tutti::cli {
 namespace in_doctor {

@@ -6,7 +6,7 @@
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/job.h"
-#include "tutti/trace/flight_report.h"
+#include "tutti/trace/flight/report.h"
 
 namespace tutti::cli {
 namespace in_flight {

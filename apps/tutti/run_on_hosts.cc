@@ -10,7 +10,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
 
 namespace tutti::cli {
 namespace {

@@ -20,8 +20,8 @@
 #include "tutti/launch/job.h"
 #include "tutti/launch/monitor/node_status.h"
 #include "tutti/launch/monitor/status_server.h"
-#include "tutti/rendezvous/job_names.h"
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/identity.h"
+#include "tutti/rendezvous/job_secret.h"
 
 namespace tutti::cli {
 namespace in_status {

@@ -6,7 +6,7 @@
 #include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
-#include "tutti/trace/trace_merge.h"
+#include "tutti/trace/chrome_trace.h"
 
 namespace tutti::cli {
 namespace in_trace {

@@ -12,7 +12,7 @@
 #include <filesystem>
 
 #include "tests/harness/reserved_port.h"
-#include "tutti/store/etcd/base64.h"
+#include "tutti/store/etcd/api.h"
 #include "tutti/store/etcd/http.h"
 #include "tutti/transport/socket.h"
 

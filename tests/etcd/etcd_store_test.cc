@@ -11,8 +11,8 @@
 #include "tests/etcd/cutting_proxy.h"
 #include "tests/etcd/etcd_server.h"
 #include "tests/harness/reserved_port.h"
-#include "tutti/store/etcd/gateway.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/etcd/api.h"
+#include "tutti/store/server/server.h"
 
 namespace tutti {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tests/faults/worlds.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/trace/flight_report.h"
+#include "tutti/trace/flight/report.h"
 
 namespace tutti::test {
 namespace {

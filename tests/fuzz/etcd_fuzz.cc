@@ -1,6 +1,6 @@
 // What etcd answers, or whoever stands in its place: a value or a sentence.
 #include "tests/fuzz/targets.h"
-#include "tutti/store/etcd/answers.h"
+#include "tutti/store/etcd/api.h"
 
 namespace tutti::fuzz {
 namespace {

@@ -1,7 +1,7 @@
 // A record of the flight recorder: what is read survives being written, and the report over it has a verdict.
 #include "tests/fuzz/targets.h"
-#include "tutti/trace/flight_dump.h"
-#include "tutti/trace/flight_report.h"
+#include "tutti/trace/flight/dump.h"
+#include "tutti/trace/flight/report.h"
 
 namespace tutti::fuzz {
 

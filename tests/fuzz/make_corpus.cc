@@ -28,7 +28,7 @@
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/runtime/meet_note.h"
 #include "tutti/store/wire.h"
-#include "tutti/trace/flight_dump.h"
+#include "tutti/trace/flight/dump.h"
 
 namespace tutti::fuzz {
 namespace {
@@ -168,7 +168,7 @@ void add_notes() {
 
   seed("rendezvous", "arrival",
        bytes_of({0}) +
-           encode(Arrival{.rank = 1, .world_size = 2, .host = "node1", .machine = "m", .pid = 7, .token = "t.u"}));
+           encode(RankInfo{.rank = 1, .world_size = 2, .host = "node1", .machine = "m", .pid = 7, .token = "t.u"}));
   seed("rendezvous", "trouble",
        bytes_of({1}) + encode_trouble({.code = Code::kTimeout, .detail = "late", .waited = 2}));
   seed("rendezvous", "address", bytes_of({2}) + "[fe80::1]:80");

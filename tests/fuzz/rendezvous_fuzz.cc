@@ -1,8 +1,8 @@
 // What ranks say of themselves when they meet, why they cannot, and the texts of schedulers and URLs.
 #include "tests/fuzz/targets.h"
 #include "tutti/rendezvous/assembly.h"
-#include "tutti/rendezvous/hostlist.h"
-#include "tutti/rendezvous/serving.h"
+#include "tutti/rendezvous/reach_store.h"
+#include "tutti/rendezvous/schedulers.h"
 #include "tutti/rendezvous/url.h"
 #include "tutti/transport/address.h"
 

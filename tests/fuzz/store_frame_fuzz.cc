@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/store/shared_table.h"
+#include "tutti/store/memory_store.h"
 #include "tutti/store/table.h"
 #include "tutti/store/wire.h"
 
@@ -21,7 +21,7 @@ void store_frame(Input input) {
 
   wire::FrameReader reader;
   Table table;
-  SharedTable follower;  // what a primary sends is no more trusted
+  SharedTable standby;  // what a primary sends is no more trusted
   Table::Ticket ticket = 0;
   std::vector<Table::Answer> answers;
   for (auto got = reader.read(server.get()); got.ok() && *got; got = reader.read(server.get())) {
@@ -32,8 +32,8 @@ void store_frame(Input input) {
       (void)wire::parse_reply(**frame).ok();
       (void)wire::parse_missing(**frame).ok();
       (void)wire::parse_client(**frame).ok();
-      (void)wire::parse_beat(**frame).ok();
-      if (const Status followed = follower.follow(**frame); !followed.ok()) promise_sentence(followed.error());
+      (void)wire::parse_heartbeat(**frame).ok();
+      if (const Status followed = standby.apply_entry(**frame); !followed.ok()) promise_sentence(followed.error());
       const auto request = wire::parse_request(**frame);
       if (!request.ok()) {
         promise_sentence(request.error());

@@ -17,7 +17,7 @@
 #include <stdexcept>
 
 #include "tutti/base/deadline.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 
 namespace tutti::testing {
 namespace {

@@ -17,7 +17,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/comm/inproc_world.h"
 #include "tutti/runtime/init.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 
 namespace tutti::test {
 namespace {

@@ -20,10 +20,10 @@
 #include "tutti/base/text.h"
 #include "tutti/doctor/doctor_note.h"
 #include "tutti/doctor/pair_checks.h"
-#include "tutti/rendezvous/serving.h"
-#include "tutti/store/store_server.h"
+#include "tutti/rendezvous/reach_store.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
-#include "tutti/transport/interface.h"
+#include "tutti/transport/address.h"
 #include "tutti/version.h"
 
 namespace tutti {

@@ -29,7 +29,7 @@
 #include "tutti/base/text.h"
 #include "tutti/doctor/devices.h"
 #include "tutti/launch/process.h"
-#include "tutti/rendezvous/serving.h"
+#include "tutti/rendezvous/reach_store.h"
 #include "tutti/transport/address.h"
 
 namespace tutti {

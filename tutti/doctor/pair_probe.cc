@@ -20,7 +20,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/doctor/probe_command.h"
-#include "tutti/transport/sockaddr.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {

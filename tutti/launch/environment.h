@@ -35,7 +35,7 @@ struct Place {
   std::string role = "default";
   int secret_fd = -1;       // of the sealed memfd with the job's secret; -1: the job runs without (--insecure)
   int kept_memory_fd = -1;  // of what the node keeps for all its ranks (base/memory.h); -1: nothing
-  int progress_fd = -1;     // of the rank's progress page (trace/progress_page.h); -1: none
+  int progress_fd = -1;     // of the rank's progress page (trace/progress/page.h); -1: none
 };
 void set_place(Environment& environment, const Place& place);
 

@@ -22,7 +22,7 @@
 #include "tutti/launch/process.h"
 #include "tutti/launch/ssh/far_end.h"
 #include "tutti/launch/supervisor.h"
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
 
 namespace tutti {
 namespace {

@@ -188,7 +188,7 @@ Status Nodes::wait_out_doubt(Deadline deadline) {
   double next_line = 0;
   for (;;) {
     StoreServer* const server = place_.server();
-    if (server == nullptr || (server->standing() == StoreRole::kPrimary && !server->in_doubt())) return {};
+    if (server == nullptr || (server->role() == StoreRole::kPrimary && !server->in_doubt())) return {};
     if (place_.is_deposed(deadline.at_most(kMeetingTurn))) {
       step_down();
       return {};

@@ -21,10 +21,10 @@
 #include "tutti/launch/affinity/node_about.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/tuning.h"
-#include "tutti/rendezvous/secret.h"
-#include "tutti/rendezvous/serving.h"
-#include "tutti/trace/flight_dump.h"
-#include "tutti/transport/interface.h"
+#include "tutti/rendezvous/job_secret.h"
+#include "tutti/rendezvous/reach_store.h"
+#include "tutti/trace/flight/dump.h"
+#include "tutti/transport/address.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {

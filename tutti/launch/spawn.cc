@@ -39,8 +39,8 @@
 #include "tutti/launch/environment.h"
 #include "tutti/launch/layout.h"
 #include "tutti/launch/process.h"
-#include "tutti/rendezvous/secret.h"
-#include "tutti/transport/abstract_socket.h"
+#include "tutti/rendezvous/job_secret.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {

@@ -13,7 +13,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/metrics/gather_trace.h"
 #include "tutti/metrics/timers_over_ranks.h"
-#include "tutti/trace/trace_merge.h"
+#include "tutti/trace/chrome_trace.h"
 
 namespace tutti {
 namespace {

@@ -1,19 +1,19 @@
 // The keys, below join/:
-//   world       the arrival of the first rank that came; every other compares its own size of the world. Rank 0 adds a
-//               word once all have come: who finds that on arrival is one too many
-//   member/R    who came as rank R, a line each: all but the first are successors of killed ones, or duplicates
-//   arrivals    the gathering, in which all ranks wait, and whose values are everybody's arrivals
+//   world       the RankInfo of the first rank that came; all others compare their world sizes. Rank 0 appends a word
+//               once all have come: a process that finds it on arrival is one too many
+//   member/R    the processes that came as rank R, a line each: all but the first replace killed ones, or duplicate it
+//   arrivals    the gather_all in which all ranks wait, and whose values are the RankInfo of each
 //   tokens      of all that came, as "a2f0 77b1 "
-//   trouble     the error of whoever found the ranks to disagree
+//   trouble     the error of the process that found the ranks to disagree
 //   told/TOKEN  that process has read the trouble, or found it, or has given up
 //   gave_up     a line for each process that gave up: its rank, its token, and how long it had waited
-// A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses
-// nobody: it only gives the name, when the gathering says that the rank is there already. (It may say so to the first
-// as well as to the second.)
+// A rank that was killed while it waited and is started again finds its own old line in member/R. So that key accuses
+// no process: it only gives the name, when the gather_all reports that the rank is there already. (It may report that
+// to the first process as well as to the second.)
 //
-// A gathering cannot be called off, so the wait is cut into slices: between two of them a rank looks for trouble, and
-// every rank fails with the same words within seconds instead of some with another's closed connection or after the
-// whole limit. Rank 0 may serve the store: it stays until the others have read them.
+// A gather_all cannot be cancelled by others, so the wait is cut into slices: between two of them a rank checks for
+// trouble, and every rank fails with the same message within seconds, instead of some with another's closed connection
+// or after the whole limit. Rank 0 may serve the store: it stays until the other ranks have read the trouble.
 //
 // Over a wide area every call takes its time: where all is well there are four, and the first slice is longer than one.
 #include "tutti/rendezvous/assembly.h"
@@ -51,9 +51,9 @@ constexpr const char* kGaveUp = "join/gave_up";
 std::string member_key(int rank) { return "join/member/" + std::to_string(rank); }
 std::string told_key(const std::string& token) { return "join/told/" + token; }
 
-std::string process(const Arrival& arrival) { return "pid " + std::to_string(arrival.pid) + " on " + arrival.host; }
+std::string process(const RankInfo& arrival) { return "pid " + std::to_string(arrival.pid) + " on " + arrival.host; }
 
-Error wrong_size(const Arrival& me, const Arrival& first) {
+Error wrong_size(const RankInfo& me, const RankInfo& first) {
   return Error{.code = Code::kMismatch,
                .detail = "this is " + process(me) + " and says the world has " + std::to_string(me.world_size) +
                          " ranks (" + me.world_size_source + "), but " + to_string(first) + " says " +
@@ -63,25 +63,25 @@ Error wrong_size(const Arrival& me, const Arrival& first) {
 
 // Two calls of init() in one process. Numbers of processes and names of hosts alone do not tell: two containers may
 // share both.
-bool is_this_process(const Arrival& me, const Arrival& other) {
-  const auto process_part = [](const Arrival& a) { return a.token.substr(0, a.token.find('.')); };
+bool is_this_process(const RankInfo& me, const RankInfo& other) {
+  const auto process_part = [](const RankInfo& a) { return a.token.substr(0, a.token.find('.')); };
   return me.pid == other.pid && process_part(me) == process_part(other);
 }
 
-Error called_twice(const Arrival& me) {
+Error called_twice(const RankInfo& me) {
   return Error{.code = Code::kUsage,
                .detail = "init() was called already in this process, " + process(me),
                .hint = "call it once and pass the world Group on; Group::split() makes further groups"};
 }
 
-Error duplicate(const Arrival& me, const Arrival& other) {
+Error duplicate(const RankInfo& me, const RankInfo& other) {
   return Error{.code = Code::kMismatch,
                .detail = "two processes are rank " + std::to_string(me.rank) + ": this one, " + process(me) + " (" +
                          me.rank_source + "), and " + process(other) + " (" + other.rank_source + ")",
                .hint = "give every rank its own number; if they belong to two jobs, give these different ports"};
 }
 
-Error one_too_many(const Arrival& me, const std::optional<Arrival>& other) {
+Error one_too_many(const RankInfo& me, const std::optional<RankInfo>& other) {
   if (other && is_this_process(me, *other)) return called_twice(me);
   return Error{.code = Code::kMismatch,
                .detail = "all " + std::to_string(me.world_size) + " ranks of this job have come already" +
@@ -90,24 +90,24 @@ Error one_too_many(const Arrival& me, const std::optional<Arrival>& other) {
                .hint = "was it started twice, or does it belong to another job at the same place?"};
 }
 
-class RollCall {
+class Assembly {
  public:
-  RollCall(Store& store, const Arrival& me, Deadline deadline, const std::string& place)
+  Assembly(Store& store, const RankInfo& me, Deadline deadline, const std::string& place)
       : store_(store), me_(me), mine_(encode(me)), deadline_(deadline), place_(place) {}
 
-  Result<std::vector<Arrival>> run() {
+  Result<std::vector<RankInfo>> run() {
     TUTTI_TRY(store_.append(member_key(me_.rank), mine_ + "\n"));
     TUTTI_TRY(store_.append(kTokens, me_.token + " "));
     const auto asked = now();
     const auto world = TUTTI_TRY(store_.compare_set(kWorld, std::nullopt, mine_));
     const Duration call = now() - asked;
     if (!world.stored && world.value) {
-      if (world.value->ends_with(kComplete)) return one_too_many(me_, TUTTI_TRY(somebody_else()));
-      const Arrival first = TUTTI_TRY(decode(*world.value));
-      if (first.world_size != me_.world_size) return spread(wrong_size(me_, first));
+      if (world.value->ends_with(kComplete)) return one_too_many(me_, TUTTI_TRY(other_process_of_this_rank()));
+      const RankInfo first = TUTTI_TRY(decode(*world.value));
+      if (first.world_size != me_.world_size) return report_to_all(wrong_size(me_, first));
     }
     const auto values = TUTTI_TRY(gather(std::clamp<Duration>(kCalls * call, kFirstSlice, kLongestSlice)));
-    std::vector<Arrival> arrivals;
+    std::vector<RankInfo> arrivals;
     for (const std::string& value : values) arrivals.push_back(TUTTI_TRY(decode(value)));
     if (me_.rank == 0) TUTTI_TRY(store_.append(kWorld, kComplete));
     return arrivals;
@@ -121,31 +121,31 @@ class RollCall {
       if (values.ok()) return values;
       const Error& error = values.error();
       if (error.code == Code::kMismatch)
-        if (const auto other = TUTTI_TRY(somebody_else())) return spread(duplicate(me_, *other));
+        if (const auto other = TUTTI_TRY(other_process_of_this_rank())) return report_to_all(duplicate(me_, *other));
       if (error.code != Code::kTimeout) return values;
-      if (TUTTI_TRY(store_.check({kTrouble}))) return read_trouble();
+      if (TUTTI_TRY(store_.check({kTrouble}))) return read_reported_error();
       if (TUTTI_TRY(store_.get(kWorld, deadline_)).ends_with(kComplete))
-        if (const auto other = TUTTI_TRY(somebody_else())) return one_too_many(me_, other);
+        if (const auto other = TUTTI_TRY(other_process_of_this_rank())) return one_too_many(me_, other);
       if (deadline_.expired()) {
-        const Error timeout = deadline_.error(who_is_absent(me_.world_size).value_or(error.detail),
+        const Error timeout = deadline_.error(absent_ranks_text(me_.world_size).value_or(error.detail),
                                               error.hint + (place_.empty() ? "" : "; the ranks meet at " + place_));
-        if (me_.rank == 0) return spread(timeout);  // with rank 0 the store may end, so the others end here too
-        (void)store_.set(told_key(me_.token), "");  // rank 0 need not wait for this one
+        if (me_.rank == 0) return report_to_all(timeout);  // with rank 0 the store may end, so the others end here too
+        (void)store_.set(told_key(me_.token), "");         // rank 0 need not wait for this one
         const std::string waited = std::to_string(std::llround(deadline_.limit() * 1000));  // milliseconds
         (void)store_.append(kGaveUp, std::to_string(me_.rank) + " " + me_.token + " " + waited + "\n");
         return timeout;
       }
       if (deadline_.waited() < next_line) continue;
       log::info("waiting for the others, " + seconds_text(deadline_.waited()) + " of " +
-                seconds_text(deadline_.limit()) + " so far: " + who_is_absent(kMostAsked).value_or(error.detail) +
-                who_came() + (place_.empty() ? "" : "; the ranks meet at " + place_));
+                seconds_text(deadline_.limit()) + " so far: " + absent_ranks_text(kMostAsked).value_or(error.detail) +
+                present_ranks_text() + (place_.empty() ? "" : "; the ranks meet at " + place_));
       next_line = deadline_.waited() + to_seconds(kLongestSlice);
     }
   }
 
-  // "rank 1 of 3 did not come; rank 2 came and gave up after 4 s". A rank that gave up has left the gathering, whose
-  // error says that it did not come. None: nobody is absent, or there are more than `most` ranks to ask for.
-  std::optional<std::string> who_is_absent(int most) {
+  // "rank 1 of 3 did not come; rank 2 came and gave up after 4 s". A rank that gave up has left the gather_all, whose
+  // error says that it did not come. None: no rank is absent, or there are more than `most` ranks to ask for.
+  std::optional<std::string> absent_ranks_text(int most) {
     if (me_.world_size > most) return std::nullopt;
     const Deadline limit = Deadline::after(kAskLimit);
     std::vector<int> ranks;
@@ -157,13 +157,13 @@ class RollCall {
     std::vector<std::string> clauses;
     if (!ranks.empty())
       clauses.push_back(ranks_words(ranks) + " of " + std::to_string(me_.world_size) + " did not come");
-    for (const auto& [rank, waited] : who_gave_up())
+    for (const auto& [rank, waited] : ranks_that_gave_up())
       clauses.push_back("rank " + std::to_string(rank) + " came and gave up after " + waited);
     return clauses.empty() ? std::nullopt : std::optional(join(clauses, "; "));
   }
 
   // By rank, how long it waited. Not a rank that has come again.
-  std::map<int, std::string> who_gave_up() {
+  std::map<int, std::string> ranks_that_gave_up() {
     std::map<int, std::string> ranks;
     const auto somebody = store_.check({kGaveUp});
     if (!somebody.ok() || !*somebody) return ranks;
@@ -174,52 +174,52 @@ class RollCall {
       if (words.size() != 3) continue;
       const auto rank = parse_int(words[0]), waited = parse_int(words[2]);
       if (!rank || !waited || *rank < 0 || *rank >= me_.world_size || *rank == me_.rank) continue;
-      if (const auto last = last_arrival(int(*rank)); last && last->token == words[1])
+      if (const auto last = last_process_of(int(*rank)); last && last->token == words[1])
         ranks[int(*rank)] = seconds_text(double(*waited) / 1000);
     }
     return ranks;
   }
 
-  // The process that came last as this rank; none: nobody did, or the store does not answer.
-  std::optional<Arrival> last_arrival(int rank) {
+  // The process that came last as this rank; none: no process did, or the store does not answer.
+  std::optional<RankInfo> last_process_of(int rank) {
     const auto there = store_.check({member_key(rank)});
     if (!there.ok() || !*there) return std::nullopt;
     const auto lines = store_.get(member_key(rank), Deadline::after(kFirstSlice));
-    const auto arrival = lines.ok() ? decode(split(trim(*lines), '\n').back()) : Result<Arrival>(Error{});
+    const auto arrival = lines.ok() ? decode(split(trim(*lines), '\n').back()) : Result<RankInfo>(Error{});
     return arrival.ok() ? std::optional(*arrival) : std::nullopt;
   }
 
   // "; here: rank 0 (pid 7 on a), rank 2 (pid 9 on b)": this rank, and of the others as many as a line can have.
-  std::string who_came() {
-    const auto gave_up = who_gave_up();
+  std::string present_ranks_text() {
+    const auto gave_up = ranks_that_gave_up();
     std::vector<std::string> names;
     for (int rank = 0; rank < me_.world_size && names.size() < kMostNamed; ++rank) {
       if (rank == me_.rank) names.push_back(to_string(me_));
       if (rank == me_.rank || rank >= kMostAsked || gave_up.contains(rank)) continue;
-      if (const auto arrival = last_arrival(rank)) names.push_back(to_string(*arrival));
+      if (const auto arrival = last_process_of(rank)) names.push_back(to_string(*arrival));
     }
     return "; here: " + join(names, ", ") + (names.size() == kMostNamed ? " ..." : "");
   }
 
-  // The last one that came as the same rank and is not this process.
-  Result<std::optional<Arrival>> somebody_else() {
-    std::optional<Arrival> other;
+  // The last process that came as the same rank and is not this one.
+  Result<std::optional<RankInfo>> other_process_of_this_rank() {
+    std::optional<RankInfo> other;
     for (const std::string& line : split(trim(TUTTI_TRY(store_.get(member_key(me_.rank), deadline_))), '\n')) {
-      const Arrival arrival = TUTTI_TRY(decode(line));
+      const RankInfo arrival = TUTTI_TRY(decode(line));
       if (arrival != me_) other = arrival;
     }
     return other;
   }
 
-  // Tells everybody, once; the first trouble stands.
-  Error spread(Error error) {
+  // Reports the error to all ranks, once; the first trouble stands.
+  Error report_to_all(Error error) {
     const auto told = store_.compare_set(kTrouble, std::nullopt, encode_trouble(error));
     if (told.ok()) (void)store_.set(told_key(me_.token), "");
     if (told.ok() && me_.rank == 0) wait_for_readers();
     return error;
   }
 
-  Error read_trouble() {
+  Error read_reported_error() {
     const auto text = store_.get(kTrouble, Deadline::after(kFarewell));
     if (!text.ok()) return text.error();
     (void)store_.set(told_key(me_.token), "");
@@ -227,7 +227,7 @@ class RollCall {
     return decode_trouble(*text);
   }
 
-  // Who waits reads the trouble after its slice; who has died never will.
+  // A rank that waits reads the trouble after its slice; one that has died never will.
   void wait_for_readers() {
     const auto tokens = store_.get(kTokens, Deadline::after(kFarewell));
     if (!tokens.ok()) return;
@@ -238,7 +238,7 @@ class RollCall {
   }
 
   Store& store_;
-  const Arrival& me_;
+  const RankInfo& me_;
   const std::string mine_;
   Deadline deadline_;
   const std::string place_;  // empty: not known
@@ -246,27 +246,27 @@ class RollCall {
 
 }  // namespace
 
-Arrival arrival_of(const Identity& identity, const std::string& local_host) {
+RankInfo rank_info_of(const Identity& identity, const std::string& local_host) {
   static const std::string process_token = Secret::random().fingerprint();
-  return Arrival{.rank = identity.rank,
-                 .world_size = identity.world_size,
-                 .world_size_source = identity.world_size_source,
-                 .rank_source = identity.rank_source,
-                 .host = host_name(),
-                 .machine = machine_id(),
-                 .pid = int(::getpid()),
-                 .local_host = local_host,
-                 .release = TUTTI_VERSION,
-                 .program = program_name(),
-                 .build = program_build(),
-                 .token = process_token + "." + Secret::random().fingerprint()};
+  return RankInfo{.rank = identity.rank,
+                  .world_size = identity.world_size,
+                  .world_size_source = identity.world_size_source,
+                  .rank_source = identity.rank_source,
+                  .host = host_name(),
+                  .machine = machine_id(),
+                  .pid = int(::getpid()),
+                  .local_host = local_host,
+                  .release = TUTTI_VERSION,
+                  .program = program_name(),
+                  .build = program_build(),
+                  .token = process_token + "." + Secret::random().fingerprint()};
 }
 
-std::string to_string(const Arrival& arrival) {
+std::string to_string(const RankInfo& arrival) {
   return "rank " + std::to_string(arrival.rank) + " (" + process(arrival) + ")";
 }
 
-std::string encode(const Arrival& a) {
+std::string encode(const RankInfo& a) {
   const nlohmann::json json = {{"rank", a.rank},
                                {"world_size", a.world_size},
                                {"world_size_source", a.world_size_source},
@@ -282,13 +282,13 @@ std::string encode(const Arrival& a) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a host name need not be UTF-8
 }
 
-Result<Arrival> decode(const std::string& text) {
+Result<RankInfo> decode(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const Error wrong{.code = Code::kCorrupt,
                     .detail = "what another rank says of itself is not understood: " + text.substr(0, 200),
                     .hint = "do all ranks run the same version of tutti?"};
   if (!json.is_object()) return wrong;
-  Arrival arrival;
+  RankInfo arrival;
   const auto read = [&](const char* name, auto& to) {
     const auto at = json.find(name);
     if constexpr (std::is_same_v<decltype(to), int&>) {
@@ -338,14 +338,14 @@ Error decode_trouble(const std::string& text) {
   return error;
 }
 
-Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline, const std::string& place) {
-  return RollCall(store, me, deadline, place).run();
+Result<std::vector<RankInfo>> assemble(Store& store, const RankInfo& me, Deadline deadline, const std::string& place) {
+  return Assembly(store, me, deadline, place).run();
 }
 
-Status check_builds(const std::vector<Arrival>& world, bool mixed) {
+Status check_builds(const std::vector<RankInfo>& world, bool mixed) {
   const auto named = [](const std::string& word) { return word.empty() ? std::string("an older one") : word; };
-  const Arrival& first = world.front();
-  for (const Arrival& other : world) {
+  const RankInfo& first = world.front();
+  for (const RankInfo& other : world) {
     if (other.release != first.release)
       return Error{.code = Code::kMismatch,
                    .detail = to_string(first) + " was built with tutti " + named(first.release) + ", but " +
@@ -360,11 +360,11 @@ Status check_builds(const std::vector<Arrival>& world, bool mixed) {
   return {};
 }
 
-Status check_addresses(const std::vector<Arrival>& world) {
+Status check_addresses(const std::vector<RankInfo>& world) {
   bool several = false;
-  for (const Arrival& arrival : world) several = several || arrival.machine != world.front().machine;
+  for (const RankInfo& arrival : world) several = several || arrival.machine != world.front().machine;
   if (!several) return {};
-  for (const Arrival& arrival : world)
+  for (const RankInfo& arrival : world)
     if (!arrival.local_host.empty() && is_loopback(Address{.host = arrival.local_host}))
       return Error{.code = Code::kUsage,
                    .detail = to_string(arrival) + " would advertise the loopback address " + arrival.local_host +

@@ -1,7 +1,7 @@
 #pragma once
-// The roll call: once every rank has reached the same store, it tells who it is and learns who the others are. Here two
-// processes of one number, different world sizes, a world that is complete already and an address that others cannot
-// reach are found out.
+// The last step of a join: each rank has reached the same store, stores who it is, and learns who the other ranks are.
+// This finds two processes of one rank, different world sizes, a world that is complete already, and an address that
+// other ranks cannot reach.
 #include <string>
 #include <vector>
 
@@ -11,8 +11,8 @@
 
 namespace tutti {
 
-// What a rank tells the others of itself.
-struct Arrival {
+// A rank's description of itself for the other ranks.
+struct RankInfo {
   int rank = 0;
   int world_size = 1;
   std::string world_size_source;  // "WORLD_SIZE in the environment"
@@ -26,31 +26,32 @@ struct Arrival {
   std::string build = {};    // program_build()
   std::string token;         // "PROCESS.CALL", both random: two processes may have one pid in two containers
 
-  bool operator==(const Arrival&) const = default;
+  bool operator==(const RankInfo&) const = default;
 };
 
 // This process.
-Arrival arrival_of(const Identity& identity, const std::string& local_host);
+RankInfo rank_info_of(const Identity& identity, const std::string& local_host);
 // "rank 1 (pid 4123 on node7)"
-std::string to_string(const Arrival& arrival);
+std::string to_string(const RankInfo& arrival);
 
-std::string encode(const Arrival& arrival);
-Result<Arrival> decode(const std::string& text);
-// Why the ranks cannot join, as one of them tells the others; what cannot be understood is a kMismatch all the same.
+std::string encode(const RankInfo& arrival);
+Result<RankInfo> decode(const std::string& text);
+// The reason why the ranks cannot join, as one of them reports it to the others; text that cannot be parsed is a
+// kMismatch all the same.
 std::string encode_trouble(const Error& error);
 Error decode_trouble(const std::string& text);
 
-// Waits until all ranks have come; by rank. About every 5 s a line on the log names the missing. `store` is that of
-// this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names who never came.
-// `place`: where the ranks meet, for words.
-Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline,
-                                      const std::string& place = {});
+// Waits until all ranks have joined; by rank. About every 5 s a line on the log names the missing ranks. `store` is
+// that of this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names the ranks
+// that never came. `place`: the address of the store, for messages.
+Result<std::vector<RankInfo>> assemble(Store& store, const RankInfo& me, Deadline deadline,
+                                       const std::string& place = {});
 
 // kMismatch, which names two of them, if ranks run different releases of tutti, or (unless `mixed` is meant) different
 // builds of one program. Programs of different names are meant to differ.
-Status check_builds(const std::vector<Arrival>& world, bool mixed);
+Status check_builds(const std::vector<RankInfo>& world, bool mixed);
 
 // kUsage if the ranks are on several machines and one can be reached by itself alone.
-Status check_addresses(const std::vector<Arrival>& world);
+Status check_addresses(const std::vector<RankInfo>& world);
 
 }  // namespace tutti

@@ -13,24 +13,24 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-Arrival someone(int rank, int world_size) {
-  return Arrival{.rank = rank,
-                 .world_size = world_size,
-                 .world_size_source = "WORLD_SIZE in the environment",
-                 .rank_source = "RANK in the environment",
-                 .host = "node" + std::to_string(rank),
-                 .machine = "m" + std::to_string(rank),
-                 .pid = 100 + rank,
-                 .local_host = "10.0.0.1",
-                 .token = "t" + std::to_string(rank)};
+RankInfo someone(int rank, int world_size) {
+  return RankInfo{.rank = rank,
+                  .world_size = world_size,
+                  .world_size_source = "WORLD_SIZE in the environment",
+                  .rank_source = "RANK in the environment",
+                  .host = "node" + std::to_string(rank),
+                  .machine = "m" + std::to_string(rank),
+                  .pid = 100 + rank,
+                  .local_host = "10.0.0.1",
+                  .token = "t" + std::to_string(rank)};
 }
 
-class RollCallOfThreads : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Assembly, RollCallOfThreads, ::testing::Values(1, 2, 3, 7));
+class AssemblyOfThreads : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Assembly, AssemblyOfThreads, ::testing::Values(1, 2, 3, 7));
 
-TEST_P(RollCallOfThreads, GivesEverybodyToEverybodyByRank) {
+TEST_P(AssemblyOfThreads, GivesAllRanksToAllByRank) {
   MemoryStore store;
-  std::vector<std::vector<Arrival>> seen(static_cast<std::size_t>(GetParam()));
+  std::vector<std::vector<RankInfo>> seen(static_cast<std::size_t>(GetParam()));
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < GetParam(); ++rank)
@@ -65,7 +65,7 @@ TEST(Assembly, ARankThatCameAndGaveUpIsReportedAsSuch) {
 TEST(Assembly, RanksThatComeAfterOneGaveUpNameIt) {
   MemoryStore store;
   ASSERT_FALSE(assemble(store, someone(2, 3), Deadline::after(20ms)).ok());
-  Result<std::vector<Arrival>> waiting = std::vector<Arrival>();
+  Result<std::vector<RankInfo>> waiting = std::vector<RankInfo>();
   std::jthread late([&] { waiting = assemble(store, someone(1, 3), Deadline::after(60s)); });
   ASSERT_TRUE(store.get("join/member/1", Deadline::after(60s)).ok());
   const auto first = assemble(store, someone(0, 3), Deadline::after(200ms));
@@ -77,15 +77,15 @@ TEST(Assembly, RanksThatComeAfterOneGaveUpNameIt) {
 TEST(Assembly, ARankThatGaveUpMayComeAgain) {
   MemoryStore store;
   ASSERT_FALSE(assemble(store, someone(1, 2), Deadline::after(20ms)).ok());
-  Arrival again = someone(1, 2);
+  RankInfo again = someone(1, 2);
   again.token = "t1-again";
   std::jthread other([&] { EXPECT_TRUE(assemble(store, again, Deadline::after(60s)).ok()); });
   EXPECT_TRUE(assemble(store, someone(0, 2), Deadline::after(60s)).ok());
 }
 
-TEST(Assembly, ATroubleReachesThoseWhoWait) {
+TEST(Assembly, AnErrorReachesTheRanksThatWait) {
   MemoryStore store;
-  Result<std::vector<Arrival>> waiting = std::vector<Arrival>();
+  Result<std::vector<RankInfo>> waiting = std::vector<RankInfo>();
   std::jthread first([&] { waiting = assemble(store, someone(1, 3), Deadline::after(60s)); });
   ASSERT_TRUE(store.get("join/world", Deadline::after(60s)).ok());
   const auto wrong = assemble(store, someone(2, 4), Deadline::after(60s));
@@ -113,13 +113,13 @@ TEST(Assembly, NonsenseFromAnotherRankIsAnErrorNotACrash) {
 }
 
 TEST(Assembly, AHostNameNeedNotBeUtf8) {
-  Arrival odd = someone(0, 1);
+  RankInfo odd = someone(0, 1);
   odd.host = "n\xff";
   EXPECT_TRUE(decode(encode(odd)).ok());
 }
 
 TEST(Builds, AnotherReleaseOfTuttiIsRefusedByName) {
-  std::vector<Arrival> world = {someone(0, 2), someone(1, 2)};
+  std::vector<RankInfo> world = {someone(0, 2), someone(1, 2)};
   world[0].release = world[1].release = "0.1.0";
   EXPECT_TRUE(check_builds(world, false).ok());
   world[1].release = "0.2.0";
@@ -132,7 +132,7 @@ TEST(Builds, AnotherReleaseOfTuttiIsRefusedByName) {
 }
 
 TEST(Builds, AnotherBuildOfTheProgramIsRefusedUnlessMeant) {
-  std::vector<Arrival> world = {someone(0, 2), someone(1, 2)};
+  std::vector<RankInfo> world = {someone(0, 2), someone(1, 2)};
   world[0].program = world[1].program = "train";
   world[0].build = "0123456789";
   world[1].build = "abcdef0123";
@@ -147,15 +147,15 @@ TEST(Builds, AnotherBuildOfTheProgramIsRefusedUnlessMeant) {
 }
 
 TEST(Builds, EveryArrivalSaysItsOwn) {
-  const Arrival me = decode(encode(arrival_of(Identity{}, ""))).or_throw();
+  const RankInfo me = decode(encode(rank_info_of(Identity{}, ""))).or_throw();
   EXPECT_EQ(me.release, TUTTI_VERSION);
   EXPECT_EQ(me.program, "rendezvous_test");
   EXPECT_EQ(me.build.size(), 40u) << "the linker's build id, a SHA-1";
-  EXPECT_EQ(me.build, arrival_of(Identity{}, "").build);
+  EXPECT_EQ(me.build, rank_info_of(Identity{}, "").build);
 }
 
 TEST(Addresses, LoopbackAcrossMachinesIsRefusedByName) {
-  std::vector<Arrival> world = {someone(0, 2), someone(1, 2)};
+  std::vector<RankInfo> world = {someone(0, 2), someone(1, 2)};
   EXPECT_TRUE(check_addresses(world).ok());
   world[1].local_host = "127.0.1.1";
   EXPECT_THAT(to_string(check_addresses(world).error()),

@@ -1,5 +1,5 @@
-// Every source is asked, then the answers are compared: so one message can name all that is missing and all that
-// disagrees, and a person repairs the start once instead of five times.
+// Every source is read, then all are compared: so one message names everything that is missing or disagrees, and the
+// user repairs the start once instead of five times.
 //
 // Three layers tell a process who it is. Outermost the scheduler (SLURM_PROCID, OMPI_COMM_WORLD_RANK); inside it
 // perhaps a launcher (tutti run, torchrun) that sets RANK and WORLD_SIZE for its own workers; innermost the program,
@@ -7,17 +7,17 @@
 // they must agree with the scheduler, because a forgotten `export WORLD_SIZE=1` would turn a job of 64 into 64 jobs of
 // one without a word.
 //
-// The meeting place follows from the same facts. MASTER_PORT belongs to the program under torchrun (its agent may hold
-// it), so there and under a scheduler ranks of one host meet on a Unix socket named after the job, and several hosts on
-// derived ports.
+// The address of the store follows from the same sources. MASTER_PORT belongs to the program under torchrun (its agent
+// may hold it), so there and under a scheduler ranks of one host meet on a Unix socket named after the job, and several
+// hosts on derived ports.
 #include "tutti/rendezvous/identity.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/hostlist.h"
-#include "tutti/rendezvous/job_names.h"
 #include "tutti/rendezvous/scheduler_nodes.h"
+#include "tutti/rendezvous/schedulers.h"
 #include "tutti/store/tcp_store.h"
 
 namespace tutti {
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMaxWorldSize = 1 << 20;
 
-// What a person sets.
+// The variables that a user sets by hand.
 constexpr const char* kHandVariables[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 
 // A number and who gave it.
@@ -34,7 +34,7 @@ struct Said {
   std::string source;
 };
 
-// What launchers give to each rank, beside a world size.
+// The variables that launchers set for each rank, beside a world size.
 constexpr std::pair<const char*, const char*> kRankAndSize[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                                                 {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
                                                                 {"PMI_RANK", "PMI_SIZE"},
@@ -62,7 +62,7 @@ std::string in_environment(const std::string& variable) { return variable + " in
 
 class Identifier {
  public:
-  Identifier(const CallFacts& call, const Environment& environment) : call_(call), environment_(environment) {}
+  Identifier(const CallArguments& call, const Environment& environment) : call_(call), environment_(environment) {}
   Result<Identity> run();
 
  private:
@@ -79,19 +79,19 @@ class Identifier {
   void find_local_numbers();
   void find_generation();
   void find_job();
-  void find_meeting();
-  void meet_under_scheduler();
+  void find_method();
+  void find_method_under_scheduler();
   std::string first_host();
   void check_range();
   Error missing_error() const;
 
-  const CallFacts& call_;
+  const CallArguments& call_;
   const Environment& environment_;
   RendezvousUrl url_;
   std::string url_source_ = "the URL";
   bool tutti_run_ = false;
   bool torchrun_ = false;
-  std::optional<SchedulerFacts> scheduler_;
+  std::optional<SchedulerVariables> scheduler_;
   std::optional<Said> rank_;
   std::optional<Said> world_size_;
   Identity identity_;
@@ -109,7 +109,7 @@ std::optional<int> Identifier::number(const std::string& variable, const std::op
   return std::nullopt;
 }
 
-// The first source that spoke, if all that spoke agree.
+// The value of the first source, if all sources that have one agree.
 std::optional<Said> Identifier::settle(const char* what, std::vector<std::optional<Said>> sources) {
   std::optional<Said> first;
   for (const auto& said : sources) {
@@ -135,20 +135,21 @@ void Identifier::find_numbers() {
   const auto from = [](std::optional<int> value, const std::string& source) {
     return value ? std::optional(Said{*value, source}) : std::nullopt;
   };
-  const auto scheduled = [&](const SchedulerFacts::Fact SchedulerFacts::*which, int least) -> std::optional<Said> {
+  const auto scheduled = [&](const SchedulerVariables::Fact SchedulerVariables::*which,
+                             int least) -> std::optional<Said> {
     if (!scheduler_) return std::nullopt;
     const auto& fact = (*scheduler_).*which;
     return from(number(fact.variable, fact.value, least, kMaxWorldSize), in_environment(fact.variable));
   };
   rank_ = settle("rank", {from(url_.rank, "rank= in " + url_source_), from(call_.rank, "the call"),
                           from(number("RANK", value("RANK"), 0, kMaxWorldSize), in_environment("RANK")),
-                          scheduled(&SchedulerFacts::rank, 0)});
+                          scheduled(&SchedulerVariables::rank, 0)});
   world_size_ = settle("world size",
                        {from(url_.world_size, "world_size= in " + url_source_), from(call_.world_size, "the call"),
                         from(number("WORLD_SIZE", value("WORLD_SIZE"), 1, kMaxWorldSize), in_environment("WORLD_SIZE")),
-                        scheduled(&SchedulerFacts::world_size, 1)});
+                        scheduled(&SchedulerVariables::world_size, 1)});
   if (!rank_ && world_size_ && world_size_->value == 1) rank_ = Said{0, "a world of one"};
-  // What is there and makes no sense has been told as such; it is not missing.
+  // A value that makes no sense has been reported as such; it is not missing.
   if (!rank_ && !has("RANK")) missing_.push_back("RANK");
   if (!world_size_ && !has("WORLD_SIZE")) missing_.push_back("WORLD_SIZE");
   if (rank_) identity_.rank = rank_->value, identity_.rank_source = rank_->source;
@@ -156,7 +157,7 @@ void Identifier::find_numbers() {
 }
 
 void Identifier::find_local_numbers() {
-  SchedulerFacts::Fact rank{"LOCAL_RANK", value("LOCAL_RANK")}, size{"LOCAL_WORLD_SIZE", value("LOCAL_WORLD_SIZE")};
+  SchedulerVariables::Fact rank{"LOCAL_RANK", value("LOCAL_RANK")}, size{"LOCAL_WORLD_SIZE", value("LOCAL_WORLD_SIZE")};
   if (scheduler_) {  // its numbers belong together; a LOCAL_RANK beside them is from another start
     rank = scheduler_->local_rank;
     size = scheduler_->local_world_size;
@@ -201,25 +202,25 @@ void Identifier::find_job() {
   }
 }
 
-void Identifier::find_meeting() {
+void Identifier::find_method() {
   Identity& me = identity_;
   if (world_size_ && world_size_->value == 1) return;
   if (url_.scheme == Scheme::kTcp) {
-    me.meeting = Meeting::kTcp;
+    me.method = RendezvousMethod::kTcp;
     me.address = Address{.host = url_.host, .port = url_.port};
-    me.meeting_source = url_source_;
+    me.address_source = url_source_;
   } else if (url_.scheme == Scheme::kFile) {
-    me.meeting = Meeting::kFile;
+    me.method = RendezvousMethod::kFile;
     me.path = url_.path;
-    me.meeting_source = url_source_;
+    me.address_source = url_source_;
   } else if (url_.scheme == Scheme::kUnix) {
-    me.meeting = Meeting::kLocal;
+    me.method = RendezvousMethod::kUnix;
     me.one_host = Identity::OneHost::kYes;
     me.address.path = url_.path;
-    me.meeting_source = url_source_;
+    me.address_source = url_source_;
   } else if (tutti_run_) {
-    me.meeting = Meeting::kServed;
-    me.meeting_source = "TUTTI_STORE";
+    me.method = RendezvousMethod::kAgent;
+    me.address_source = "TUTTI_STORE";
     auto stores = parse_servers(*value("TUTTI_STORE"));
     if (stores.ok() && std::all_of(stores->begin(), stores->end(),
                                    [](const Address& one) { return one.is_unix() || one.port != 0; })) {
@@ -233,33 +234,33 @@ void Identifier::find_meeting() {
       problems_.push_back("TUTTI_STORE is \"" + *value("TUTTI_STORE") + "\", expected host:port or unix:path");
     }
   } else if (torchrun_ && me.one_host == Identity::OneHost::kYes) {
-    me.meeting = Meeting::kLocal;
-    me.meeting_source = "TORCHELASTIC_RUN_ID";
+    me.method = RendezvousMethod::kUnix;
+    me.address_source = "TORCHELASTIC_RUN_ID";
   } else if (scheduler_ && !(has("MASTER_ADDR") && has("MASTER_PORT"))) {
-    meet_under_scheduler();
+    find_method_under_scheduler();
   } else {
     for (const char* variable : {"MASTER_ADDR", "MASTER_PORT"})
       if (!has(variable)) missing_.push_back(variable);
     me.address = Address{.host = value("MASTER_ADDR").value_or(""),
                          .port = torchrun_ ? std::uint16_t(0) : master_port().value_or(0)};
-    me.meeting = torchrun_ ? Meeting::kPorts : Meeting::kTcp;
+    me.method = torchrun_ ? RendezvousMethod::kPorts : RendezvousMethod::kTcp;
     if (torchrun_) me.ports = derived_ports(me.job);
-    me.meeting_source = torchrun_ ? "MASTER_ADDR" : "MASTER_ADDR and MASTER_PORT";
+    me.address_source = torchrun_ ? "MASTER_ADDR" : "MASTER_ADDR and MASTER_PORT";
   }
 }
 
-void Identifier::meet_under_scheduler() {
+void Identifier::find_method_under_scheduler() {
   Identity& me = identity_;
   if (me.job.empty())
     problems_.push_back(scheduler_->rank.variable +
                         " tells the rank, but no variable names the job (set TUTTI_JOB to a word of your "
                         "choice, the same for every rank, or set MASTER_ADDR and MASTER_PORT)");
   if (me.one_host == Identity::OneHost::kYes) {
-    me.meeting = Meeting::kLocal;
-    me.meeting_source = scheduler_->starter + "'s job";
+    me.method = RendezvousMethod::kUnix;
+    me.address_source = scheduler_->starter + "'s job";
     return;
   }
-  me.meeting = Meeting::kPorts;
+  me.method = RendezvousMethod::kPorts;
   const auto port = master_port();
   me.ports = port ? std::vector{*port} : derived_ports(me.job);
   me.address.host = first_host();
@@ -272,10 +273,10 @@ void Identifier::meet_under_scheduler() {
         scheduler_->starter + " does not tell the address of rank 0's (set MASTER_ADDR to it on every rank)");
 }
 
-// Of the host where rank 0 runs. PBS gives a file, which is for who reads files: `path`.
+// The host where rank 0 runs. PBS names a file, which join() reads: `path`.
 std::string Identifier::first_host() {
   const auto from = [&](const char* variable) {
-    identity_.meeting_source = variable;
+    identity_.address_source = variable;
     return value(variable);
   };
   if (const auto host = from("MASTER_ADDR")) return *host;
@@ -377,7 +378,7 @@ Result<Identity> Identifier::run() {
   find_local_numbers();
   find_generation();
   find_job();
-  find_meeting();
+  find_method();
   check_range();
   if (!problems_.empty() || !missing_.empty()) return missing_error();
   return identity_;
@@ -385,8 +386,44 @@ Result<Identity> Identifier::run() {
 
 }  // namespace
 
-Result<Identity> identify(const CallFacts& call, const Environment& environment) {
+Result<Identity> identify(const CallArguments& call, const Environment& environment) {
   return Identifier(call, environment).run();
+}
+
+// ---- names that follow from the id of the job ----
+//
+// All are functions of one hash. It need not withstand anybody: who lets whom in is for the handshake to say.
+
+namespace {
+
+std::uint64_t hash_of(const std::string& text) {  // FNV-1a
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+std::string file_name_of(const std::string& job) {
+  constexpr std::size_t kPlain = 23;
+  std::string plain;
+  for (const char c : job) {
+    const bool ordinary =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+    plain += ordinary ? c : '_';
+  }
+  if (plain == job && plain.size() <= kPlain + 17 && !plain.empty() && plain.front() != '.') return plain;
+  char digits[17];  // they tell apart what replacement and cutting made equal
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash_of(job)));
+  return "_" + plain.substr(0, kPlain - 1) + "-" + digits;
+}
+
+std::vector<std::uint16_t> derived_ports(const std::string& job) {
+  constexpr std::uint32_t kFirst = 20000, kCount = 12000,
+                          kStride = 2999;  // the stride and the count have no common factor
+  std::vector<std::uint16_t> ports;
+  for (std::uint32_t i = 0; i < 4; ++i) ports.push_back(std::uint16_t(kFirst + (hash_of(job) + i * kStride) % kCount));
+  return ports;
 }
 
 }  // namespace tutti

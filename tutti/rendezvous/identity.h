@@ -1,11 +1,12 @@
 #pragma once
-// Who am I and where do we meet: a pure function of the URL, the call and the environment.
+// Who this process is and where its world meets: a pure function of the URL, the call and the environment.
 //
-// A fact is taken from the URL, then from the call, then from RANK and WORLD_SIZE, then from the scheduler that started
-// the process. Sources that contradict one another are an error that names both; what is missing is named all at once.
-// A scheduler's numbers are only asked where nothing nearer tells: under tutti run and torchrun it counts nodes, not
-// ranks, and a URL or call that gives both numbers means its own world.
+// Each value is taken from the URL, else from the call, else from RANK and WORLD_SIZE, else from the scheduler that
+// started the process. If two sources contradict each other, the error names both. One error lists all that is missing.
+// A scheduler's numbers count only if no nearer source gives them: under tutti run and torchrun the scheduler counts
+// nodes, not ranks, and a URL or call that gives both numbers means its own world.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,32 +16,32 @@
 
 namespace tutti {
 
-// Where the ranks of a world meet.
-enum class Meeting {
-  kNowhere,  // a world of one
-  kServed,   // somebody else serves a store at `address`: the agent of tutti run
-  kTcp,      // rank 0 serves at `address` (the host may be a name)
-  kLocal,    // rank 0 serves on a Unix socket: at `address`, or, where that is empty, in the user's runtime folder and
-             // named after the job; all ranks are on one host
-  kPorts,    // rank 0 serves at `address.host` on the first free one of `ports`, all derived from the job
-  kFile,     // a file at `path`
+// How the ranks of a world reach their common store.
+enum class RendezvousMethod {
+  kNone,   // a world of one
+  kAgent,  // the agent of tutti run serves a store at `address`
+  kTcp,    // rank 0 serves at `address` (the host may be a name)
+  kUnix,   // rank 0 serves on a Unix socket: at `address`, or, where that is empty, in the user's runtime folder and
+           // named after the job; all ranks are on one host
+  kPorts,  // rank 0 serves at `address.host` on the first free one of `ports`, all derived from the job
+  kFile,   // a file at `path`
 };
 
 struct Identity {
   int rank = 0;
   int world_size = 1;
-  int local_rank = -1;        // -1: nobody told
-  int local_world_size = -1;  // -1: nobody told
+  int local_rank = -1;        // -1: unknown
+  int local_world_size = -1;  // -1: unknown
   std::string rank_source;    // "RANK in the environment", "rank= in the URL", ...
   std::string world_size_source;
 
-  Meeting meeting = Meeting::kNowhere;
+  RendezvousMethod method = RendezvousMethod::kNone;
   Address address;
-  std::vector<Address> stores;  // kServed: a primary and its follower, in any order; the first is `address`
-  Address unix_store;           // kServed: the same store at a Unix socket of its host, or empty
+  std::vector<Address> stores;  // kAgent: a primary and its standby, in any order; the first is `address`
+  Address unix_store;           // kAgent: the same store at a Unix socket of its host, or empty
   std::vector<std::uint16_t> ports;
   std::string path;
-  std::string meeting_source;  // "MASTER_ADDR and MASTER_PORT", "the URL", ...
+  std::string address_source;  // "MASTER_ADDR and MASTER_PORT", "the URL", ...
   // Whether all ranks are known to be on one host (yes), on several (no), or it is not known.
   enum class OneHost { kYes, kNo, kUnknown } one_host = OneHost::kUnknown;
 
@@ -50,12 +51,18 @@ struct Identity {
   std::string note;        // a line for the log, or empty
 };
 
-struct CallFacts {
+struct CallArguments {
   std::string url;  // empty: TUTTI_INIT, else env://
   std::optional<int> rank;
   std::optional<int> world_size;
 };
 
-Result<Identity> identify(const CallFacts& call, const Environment& environment);
+Result<Identity> identify(const CallArguments& call, const Environment& environment);
+
+// Names that follow from the id of a job, the same on every rank, so that they need not be sent:
+// The id as part of a file name: odd characters replaced, at most 40 bytes, different for different jobs.
+std::string file_name_of(const std::string& job);
+// Ports for a store without a given port, in the order to try: below the range that the system hands out by itself.
+std::vector<std::uint16_t> derived_ports(const std::string& job);
 
 }  // namespace tutti

@@ -2,23 +2,23 @@
 
 #include <gmock/gmock.h>
 
-#include "tutti/rendezvous/job_names.h"
+#include <set>
 
 namespace tutti {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using OneHost = Identity::OneHost;
 
-Identity good(const Environment& environment, const CallFacts& call = {}) {
+Identity good(const Environment& environment, const CallArguments& call = {}) {
   const auto identity = identify(call, environment);
   EXPECT_TRUE(identity.ok()) << (identity.ok() ? "" : to_string(identity.error()));
   return identity.ok() ? *identity : Identity{};
 }
 
-std::string bad(const Environment& environment, const CallFacts& call = {}) {
+std::string bad(const Environment& environment, const CallArguments& call = {}) {
   const auto identity = identify(call, environment);
   EXPECT_FALSE(identity.ok());
   return identity.ok() ? "" : to_string(identity.error());
@@ -76,7 +76,7 @@ TEST(Identity, NoVariablesIsAWorldOfOne) {
   EXPECT_EQ(me.rank, 0);
   EXPECT_EQ(me.world_size, 1);
   EXPECT_EQ(me.started_by, "alone");
-  EXPECT_EQ(me.meeting, Meeting::kNowhere);
+  EXPECT_EQ(me.method, RendezvousMethod::kNone);
   EXPECT_EQ(me.note, "");
   EXPECT_EQ(good({}, {.url = "env://"}).started_by, "alone");
 }
@@ -91,16 +91,16 @@ TEST(Identity, ByHand) {
   EXPECT_EQ(me.world_size, 4);
   EXPECT_EQ(me.local_rank, -1);
   EXPECT_EQ(me.started_by, "by hand");
-  EXPECT_EQ(me.meeting, Meeting::kTcp);
+  EXPECT_EQ(me.method, RendezvousMethod::kTcp);
   EXPECT_EQ(me.address, (Address{.host = "10.0.0.7", .port = 29500}));
-  EXPECT_EQ(me.meeting_source, "MASTER_ADDR and MASTER_PORT");
+  EXPECT_EQ(me.address_source, "MASTER_ADDR and MASTER_PORT");
   EXPECT_EQ(me.one_host, OneHost::kUnknown);
   EXPECT_EQ(me.job, "port-29500");
   EXPECT_EQ(me.rank_source, "RANK in the environment");
 }
 
-TEST(Identity, AWorldOfOneNeedsNoMeetingAndNoRank) {
-  EXPECT_EQ(good({{"WORLD_SIZE", "1"}}).meeting, Meeting::kNowhere);
+TEST(Identity, AWorldOfOneNeedsNoAddressAndNoRank) {
+  EXPECT_EQ(good({{"WORLD_SIZE", "1"}}).method, RendezvousMethod::kNone);
   EXPECT_EQ(good({{"WORLD_SIZE", "1"}, {"RANK", "0"}}).started_by, "by hand");
   EXPECT_EQ(good({}, {.world_size = 1}).rank, 0);
 }
@@ -174,11 +174,11 @@ TEST(Identity, UrlThenCallThenEnvironment) {
   EXPECT_EQ(call.rank_source, "the call");
   const Identity mixed = good({{"WORLD_SIZE", "4"}}, {.url = "file:///tmp/x", .rank = 2});
   EXPECT_EQ(mixed.world_size_source, "WORLD_SIZE in the environment");
-  EXPECT_EQ(mixed.meeting, Meeting::kFile);
+  EXPECT_EQ(mixed.method, RendezvousMethod::kFile);
   EXPECT_EQ(mixed.path, "/tmp/x");
   EXPECT_EQ(mixed.job, "file-x");
   const Identity local = good({}, {.url = "unix://@mine?rank=0&world_size=2"});
-  EXPECT_EQ(local.meeting, Meeting::kLocal);
+  EXPECT_EQ(local.method, RendezvousMethod::kUnix);
   EXPECT_EQ(local.address, (Address{.path = "@mine"}));
   EXPECT_EQ(local.one_host, OneHost::kYes);
   EXPECT_EQ(local.job, "unix-mine");
@@ -209,7 +209,7 @@ TEST(Identity, ContradictionsNameBothSources) {
 TEST(Identity, TuttiRun) {
   const Identity me = good(kTuttiRun);
   EXPECT_EQ(me.started_by, "tutti run");
-  EXPECT_EQ(me.meeting, Meeting::kServed);
+  EXPECT_EQ(me.method, RendezvousMethod::kAgent);
   EXPECT_EQ(me.address, (Address{.host = "10.0.0.7", .port = 40001}));
   EXPECT_EQ(me.local_rank, 1);
   EXPECT_EQ(me.local_world_size, 2);
@@ -236,17 +236,17 @@ TEST(Identity, LaunchersInsideASchedulerAreTheInnerOnes) {
   EXPECT_EQ(good(with(kSlurm, kTuttiRun)).started_by, "tutti run");
 }
 
-TEST(Identity, TorchrunOnOneHostMeetsOnASocketOfTheJob) {
+TEST(Identity, TorchrunOnOneHostUsesASocketOfTheJob) {
   const Identity me = good(kTorchrun);
   EXPECT_EQ(me.started_by, "torchrun");
-  EXPECT_EQ(me.meeting, Meeting::kLocal);
+  EXPECT_EQ(me.method, RendezvousMethod::kUnix);
   EXPECT_EQ(me.job, "torchrun-none-29500");
   EXPECT_EQ(me.generation, 2u);
 }
 
 TEST(Identity, TorchrunOnSeveralHostsLeavesMasterPortToItsAgent) {
   const Identity me = good(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}}));
-  EXPECT_EQ(me.meeting, Meeting::kPorts);
+  EXPECT_EQ(me.method, RendezvousMethod::kPorts);
   EXPECT_EQ(me.address.host, "10.0.0.7");
   EXPECT_EQ(me.ports, derived_ports("torchrun-none-29500"));
   EXPECT_THAT(me.ports, testing::Not(testing::Contains(29500)));
@@ -258,7 +258,7 @@ TEST(Identity, OpenMpi) {
   EXPECT_EQ(me.world_size, 2);
   EXPECT_EQ(me.local_rank, 1);
   EXPECT_EQ(me.started_by, "mpirun");
-  EXPECT_EQ(me.meeting, Meeting::kLocal);
+  EXPECT_EQ(me.method, RendezvousMethod::kUnix);
   EXPECT_EQ(me.job, "mpirun-1254424577");
   EXPECT_EQ(good(with(kOpenMpi, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})).rank_source, "RANK in the environment");
   EXPECT_EQ(good(with(kOpenMpi, {{"LOCAL_RANK", "7"}})).local_rank, 1) << "a stale LOCAL_RANK is not mpirun's";
@@ -267,11 +267,11 @@ TEST(Identity, OpenMpi) {
 TEST(Identity, OpenMpiOnSeveralHosts) {
   const Environment spread = with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
   const Identity me = good(spread);
-  EXPECT_EQ(me.meeting, Meeting::kPorts);
+  EXPECT_EQ(me.method, RendezvousMethod::kPorts);
   EXPECT_EQ(me.address.host, "192.0.2.2");
-  EXPECT_EQ(me.meeting_source, "OMPI_MCA_orte_hnp_uri");
+  EXPECT_EQ(me.address_source, "OMPI_MCA_orte_hnp_uri");
   EXPECT_EQ(good(with(spread, {{"MASTER_ADDR", "h"}})).address.host, "h");
-  EXPECT_EQ(good(with(spread, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "99"}})).meeting, Meeting::kTcp);
+  EXPECT_EQ(good(with(spread, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "99"}})).method, RendezvousMethod::kTcp);
   EXPECT_EQ(good(with(spread, {{"SLURM_JOB_NODELIST", "n[3-4]"}})).address.host, "n3");
   EXPECT_THAT(bad(without(spread, "OMPI_MCA_orte_hnp_uri")), HasSubstr("set MASTER_ADDR to it on every rank"));
 }
@@ -282,7 +282,7 @@ TEST(Identity, MpichWithoutANameOfTheJobAsksForOne) {
   const Environment pmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   EXPECT_THAT(bad(pmi), HasSubstr("PMI_RANK tells the rank, but no variable names the job (set TUTTI_JOB"));
   const Identity me = good(with(pmi, {{"TUTTI_JOB", "mine"}}));
-  EXPECT_EQ(me.meeting, Meeting::kLocal);
+  EXPECT_EQ(me.method, RendezvousMethod::kUnix);
   EXPECT_EQ(me.job, "mine");
   EXPECT_EQ(me.local_rank, 1);
 }
@@ -295,7 +295,7 @@ TEST(Identity, SlurmStep) {
   EXPECT_EQ(me.local_world_size, 2);
   EXPECT_EQ(me.started_by, "srun");
   EXPECT_EQ(me.job, "srun-812.0");
-  EXPECT_EQ(me.meeting, Meeting::kPorts);
+  EXPECT_EQ(me.method, RendezvousMethod::kPorts);
   EXPECT_EQ(me.address.host, "n08");
   EXPECT_EQ(me.one_host, OneHost::kNo);
 }
@@ -303,7 +303,7 @@ TEST(Identity, SlurmStep) {
 TEST(Identity, SlurmStepOnOneHost) {
   const Identity me =
       good(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}, {"SLURM_NODEID", "0"}}));
-  EXPECT_EQ(me.meeting, Meeting::kLocal);
+  EXPECT_EQ(me.method, RendezvousMethod::kUnix);
   EXPECT_EQ(me.local_world_size, 4);
 }
 
@@ -316,7 +316,7 @@ TEST(Identity, AnAllocationShellIsNoRank) {
   }
 }
 
-TEST(Identity, WhoIsAloneByALackOfVariablesIsTold) {
+TEST(Identity, AProcessThatIsAloneForLackOfVariablesGetsANote) {
   const Identity pod = good({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"JOB_COMPLETION_INDEX", "1"}});
   EXPECT_EQ(pod.started_by, "alone");
   EXPECT_THAT(pod.note, AllOf(HasSubstr("JOB_COMPLETION_INDEX is 1, but nothing tells how many pods the Job has"),
@@ -371,6 +371,39 @@ TEST(Url, Parses) {
   EXPECT_EQ(parse_url("env://?rank=0")->rank, 0);
   EXPECT_EQ(parse_url("unix://@a/b?rank=0")->path, "@a/b");
   EXPECT_EQ(parse_url("unix:///a/b")->path, "/a/b");
+}
+
+TEST(FileNameOf, IsPlainShortAndDistinct) {
+  EXPECT_EQ(file_name_of("srun-812.0"), "srun-812.0");
+  const std::vector<std::string> jobs = {"",
+                                         ".",
+                                         "..",
+                                         "../x",
+                                         "a/b",
+                                         "a_b",
+                                         "a:b",
+                                         std::string(200, 'a'),
+                                         std::string(199, 'a'),
+                                         "1254424576.0;tcp://192.0.2.2:49975"};
+  std::set<std::string> names;
+  for (const std::string& job : jobs) {
+    const std::string name = file_name_of(job);
+    EXPECT_LE(name.size(), 40u);
+    EXPECT_EQ(name.find('/'), std::string::npos);
+    EXPECT_NE(name.front(), '.');
+    names.insert(name);
+  }
+  EXPECT_EQ(names.size(), jobs.size());
+}
+
+TEST(DerivedPorts, AreDistinctStableAndBelowTheEphemeralRange) {
+  for (const char* job : {"", "a", "srun-812.0", "torchrun-none-29500"}) {
+    const auto ports = derived_ports(job);
+    EXPECT_EQ(std::set(ports.begin(), ports.end()).size(), 4u);
+    for (const auto port : ports) EXPECT_TRUE(port >= 20000 && port < 32000) << port;
+    EXPECT_EQ(ports, derived_ports(job));
+  }
+  EXPECT_NE(derived_ports("srun-812.0"), derived_ports("srun-812.1"));
 }
 
 }  // namespace

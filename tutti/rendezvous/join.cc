@@ -1,5 +1,5 @@
-// Four steps, each of which knows the words for its own mistakes: who am I (identity), what lets me in (secret), reach
-// the store (meet), the roll call (assembly).
+// Four steps, each of which explains its own errors: who am I (identity), the secret that lets me in (job_secret),
+// reach the store (reach_store), exchange the identities of all ranks (assembly).
 #include "tutti/rendezvous/join.h"
 
 #include <unistd.h>
@@ -13,17 +13,16 @@
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/rendezvous/identity.h"
-#include "tutti/rendezvous/job_names.h"
-#include "tutti/rendezvous/meet.h"
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
+#include "tutti/rendezvous/reach_store.h"
 #include "tutti/store/prefix_store.h"
-#include "tutti/store/store_server.h"
-#include "tutti/transport/interface.h"
+#include "tutti/store/server/server.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {
 
-// Of a PBS_NODEFILE: one host a line.
+// The first host of a PBS_NODEFILE, which has one host a line.
 Result<std::string> first_host_in(const std::string& path) {
   std::ifstream file(path);
   std::string host;
@@ -33,26 +32,26 @@ Result<std::string> first_host_in(const std::string& path) {
                .hint = "set MASTER_ADDR to the address of rank 0's host on every rank"};
 }
 
-// What the environment says that is not a number or a URL: where the socket of a job on this host is, who is first in a
-// file.
+// Fills in what identify() cannot know, for it reads no files: the path of the socket of a job on this host, the first
+// host in a file.
 Status complete(Identity& identity, const Environment& environment) {
-  if (identity.meeting == Meeting::kLocal && !identity.address.is_unix())
+  if (identity.method == RendezvousMethod::kUnix && !identity.address.is_unix())
     identity.address =
         Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(identity.job) + ".sock"};
-  if (identity.meeting == Meeting::kPorts && identity.address.host.empty())
+  if (identity.method == RendezvousMethod::kPorts && identity.address.host.empty())
     identity.address.host = TUTTI_TRY(first_host_in(identity.path));
-  if (identity.meeting == Meeting::kTcp && identity.one_host == Identity::OneHost::kUnknown) {
-    // Nobody dials loopback from elsewhere. A name may be loopback here only, so it proves nothing.
+  if (identity.method == RendezvousMethod::kTcp && identity.one_host == Identity::OneHost::kUnknown) {
+    // Other hosts do not dial loopback. A name may be loopback here only, so it proves nothing.
     const Address& place = identity.address;
     if (place.host == "localhost" || is_loopback(place)) identity.one_host = Identity::OneHost::kYes;
   }
   return {};
 }
 
-// Whether only processes of this machine can dial the place.
+// Whether only processes of this machine can reach the store.
 bool is_closed(const Identity& identity) {
   if (identity.one_host == Identity::OneHost::kYes) return true;
-  if (identity.meeting != Meeting::kTcp || identity.one_host == Identity::OneHost::kNo) return false;
+  if (identity.method != RendezvousMethod::kTcp || identity.one_host == Identity::OneHost::kNo) return false;
   const auto places = resolve(identity.address);
   return places.ok() &&
          std::all_of(places->begin(), places->end(), [](const Address& place) { return is_loopback(place); });
@@ -60,8 +59,8 @@ bool is_closed(const Identity& identity) {
 
 Result<JobSecret> secret_of(const Identity& identity, const Environment& environment) {
   using OneHost = Identity::OneHost;
-  // An agent that serves has given its secret; nobody meets it with one of his own.
-  if (identity.meeting == Meeting::kServed) {
+  // An agent that serves has given its secret; a rank never makes its own.
+  if (identity.method == RendezvousMethod::kAgent) {
     if (auto given = TUTTI_TRY(given_secret(environment))) return JobSecret{*given, {}};
     return Error{.code = Code::kUsage,
                  .detail =
@@ -71,18 +70,18 @@ Result<JobSecret> secret_of(const Identity& identity, const Environment& environ
                      "a program between tutti run and this one drops variables; or TUTTI_STORE is left from an earlier "
                      "job: unset it"};
   }
-  if (identity.one_host != OneHost::kNo && identity.meeting == Meeting::kTcp &&
+  if (identity.one_host != OneHost::kNo && identity.method == RendezvousMethod::kTcp &&
       !TUTTI_TRY(given_secret(environment)).has_value()) {
     // Neither "closed" nor "open to others" is true of a name that means nothing.
     if (const auto places = resolve(identity.address); !places.ok()) {
       Error error = places.error();
-      error.detail += " (the place is from " + identity.meeting_source + ")";
+      error.detail += " (the place is from " + identity.address_source + ")";
       return error;
     }
   }
   const std::string why_not = identity.one_host == OneHost::kNo ? "its ranks are on several hosts"
                                                                 : "other hosts can reach " + identity.address.host +
-                                                                      " (from " + identity.meeting_source + ")";
+                                                                      " (from " + identity.address_source + ")";
   return job_secret(environment, identity.job, is_closed(identity), why_not);
 }
 
@@ -104,19 +103,19 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
     return member;
   }
 
-  MeetingPoint point;
-  if (identity.meeting == Meeting::kFile) {
+  ReachedStore point;
+  if (identity.method == RendezvousMethod::kFile) {
     const auto given = TUTTI_TRY(given_secret(environment));
     if (given) member.credentials.secret = *given;
     member.store_credentials = member.credentials;
-    point = TUTTI_TRY(meet_in_file(identity, member.store_credentials, given.has_value(), deadline));
+    point = TUTTI_TRY(reach_store_file(identity, member.store_credentials, given.has_value(), deadline));
     member.credentials.secret = member.store_credentials.secret;
   } else {
     secret = TUTTI_TRY(secret_of(identity, environment));
     member.credentials.secret = secret->secret;
     member.store_credentials = member.credentials;
-    if (identity.meeting == Meeting::kServed) member.store_credentials.generation = 0;
-    point = TUTTI_TRY(meet_at_server(identity, member.store_credentials, deadline));
+    if (identity.method == RendezvousMethod::kAgent) member.store_credentials.generation = 0;
+    point = TUTTI_TRY(reach_served_store(identity, member.store_credentials, deadline));
   }
   if (const std::string warning = member.credentials.secret.warning(); identity.rank == 0 && !warning.empty())
     log::warn(warning);
@@ -134,7 +133,7 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
     point.local_host = *std::move(host);
   }
   const auto world =
-      TUTTI_TRY(assemble(*store, arrival_of(identity, point.local_host), deadline, to_string(point.address)));
+      TUTTI_TRY(assemble(*store, rank_info_of(identity, point.local_host), deadline, to_string(point.address)));
   TUTTI_TRY(check_builds(world, lookup(environment, "TUTTI_MIXED_BUILDS").value_or("0") == "1"));
   TUTTI_TRY(check_addresses(world));
   if (identity.rank == 0 && secret && !secret->file.empty()) (void)::unlink(secret->file.c_str());  // all have read it
@@ -155,7 +154,7 @@ Membership::~Membership() = default;
 Result<Membership> join(const JoinOptions& options) {
   const Deadline deadline = Deadline::after(options.timeout);
   const Environment environment = current_environment();
-  const CallFacts call{.url = options.url, .rank = options.rank, .world_size = options.world_size};
+  const CallArguments call{.url = options.url, .rank = options.rank, .world_size = options.world_size};
   auto identity = identify(call, environment);
   if (!identity.ok()) return identity.status();
   if (!identity->note.empty()) log::info(identity->note);

@@ -12,8 +12,8 @@
 #include "tests/harness/joining.h"
 #include "tests/launch/await_file.h"
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/job_names.h"
-#include "tutti/store/store_server.h"
+#include "tutti/rendezvous/identity.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 
@@ -66,7 +66,7 @@ std::vector<std::string> leftovers(const Ranks& ranks) {
   return names;
 }
 
-TEST(Join, ANameThatMeansNothingIsToldAsSuch) {
+TEST(Join, AHostNameWithoutAnAddressIsReported) {
   Ranks ranks;
   const Report report = ranks.run({{by_hand(0, 2, "1", "nohost.invalid")}}).front();
   EXPECT_THAT(report.error, AllOf(HasSubstr("cannot find the address of host \"nohost.invalid\""),
@@ -81,7 +81,7 @@ TEST(Join, NoSecretStaysBehindAJoinThatTimedOut) {
   EXPECT_THAT(leftovers(ranks), ::testing::IsEmpty());
 }
 
-TEST(Join, RankZeroTellsOfAMisspeltVariable) {
+TEST(Join, RankZeroWarnsOfAMisspeltVariable) {
   Ranks ranks;
   const ReservedPort port;
   std::vector<Start> starts;
@@ -287,7 +287,7 @@ std::string outward_address() {
   return {};
 }
 
-TEST(Join, SeveralHostsGoOnToTheNextDerivedPortPastAStranger) {
+TEST(Join, SeveralHostsTakeTheNextDerivedPortIfAStrangerHasOne) {
   const std::string host = outward_address();
   if (host.empty()) GTEST_SKIP() << "this machine has no address but loopback";
   Ranks ranks;
@@ -355,7 +355,7 @@ TEST(JoinFails, AMissingRankIsNamedByAll) {
   EXPECT_THAT(reports[1].error, HasSubstr("Timeout: join, rank 2: "));
 }
 
-TEST(JoinFails, WhileItWaitsALineSaysWhoIsMissing) {
+TEST(JoinFails, ALogLineNamesTheMissingRanks) {
   Ranks ranks;
   const ReservedPort port;
   const auto reports = ranks.run({{by_hand(0, 4, port.text()), {.timeout = 12s}},

@@ -13,7 +13,6 @@
 
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/hostlist.h"
 #include "tutti/rendezvous/schedulers.h"
 
 namespace tutti {

@@ -1,6 +1,6 @@
 #pragma once
-// What a scheduler says of the nodes of a job, for a launcher that runs once on each of them (`tutti run`), where
-// schedulers.h is for a program that is a rank itself.
+// The nodes of a job as its scheduler describes them, for a launcher that runs once on each of them (`tutti run`),
+// where schedulers.h is for a program that is a rank itself.
 #include <functional>
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ struct Allocation {
   std::optional<int> nodes;        // how many; none: it does not tell
   std::optional<int> node;         // which of them this is; only for kStarted
   std::vector<std::string> hosts;  // by node; empty: it does not tell
-  std::vector<int> ranks;          // of each node, where the job was asked for so many; else empty
+  std::vector<int> ranks;          // of each node, if the job asked for a number; else empty
   std::string first_host;          // an address of node 0; empty: it does not tell
   std::string job;                 // a name that no other job of this user has; empty: it does not tell
   Others others = Others::kStarted;
@@ -30,22 +30,22 @@ struct Allocation {
   bool operator==(const Allocation&) const = default;
 };
 
-// What the environment does not tell.
+// Names that the environment does not have.
 struct HostNames {
   std::string host;       // gethostname()
   std::string canonical;  // the full name that it resolves to; may be empty
 };
-// Of this host; resolves the name.
+// The names of this host; resolves the host name.
 HostNames host_names();
 
 // The allocation that this process is in; none outside of schedulers, where there is nothing to add (one node of which
 // no number of ranks is told), and in a rank of `tutti run`. `read_file`: the text of a file. kUsage: the scheduler
-// started several of these programs on this node, or what it tells makes no sense.
+// started several of these programs on this node, or its variables make no sense.
 Result<std::optional<Allocation>> allocation_of(
     const Environment& environment, const HostNames& names,
     const std::function<Result<std::string>(const std::string& path)>& read_file);
 
-// What an MPI of this environment says of the host where mpirun runs, and rank 0 with it unless hosts were chosen
+// The host where mpirun runs, according to the MPI of this environment, and rank 0 with it unless hosts were chosen
 // otherwise; empty: nothing.
 std::string host_of_mpirun(const Environment& environment);
 

@@ -56,7 +56,7 @@ TEST(SchedulerNodes, AScriptOfSlurmHasToStartTheOthers) {
   EXPECT_EQ(found.job, "slurm-77");
 }
 
-TEST(SchedulerNodes, ANodeThatSlurmDoesNotHaveIsToldByItsVariable) {
+TEST(SchedulerNodes, ANodeThatSlurmDoesNotHaveIsReportedWithItsVariable) {
   const auto found = ask(joined(kStep, {{"SLURM_NODEID", "5"}}));
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().detail,

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/hostlist.h"
 
 namespace tutti {
 namespace {
@@ -51,12 +50,12 @@ const Names kPmi = {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LO
 
 constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;
 
-SchedulerFacts::Fact fact(const Environment& environment, const char* variable) {
+SchedulerVariables::Fact fact(const Environment& environment, const char* variable) {
   return {variable, *variable ? lookup(environment, variable) : std::nullopt};
 }
 
-std::optional<SchedulerFacts> read(const Environment& environment, const Names& names) {
-  SchedulerFacts facts;
+std::optional<SchedulerVariables> read(const Environment& environment, const Names& names) {
+  SchedulerVariables facts;
   facts.rank = fact(environment, names.rank);
   facts.world_size = fact(environment, names.world_size);
   if (!facts.rank.value || !facts.world_size.value) return std::nullopt;
@@ -68,7 +67,7 @@ std::optional<SchedulerFacts> read(const Environment& environment, const Names& 
   return facts;
 }
 
-SchedulerFacts::Fact first_of(const Environment& environment, std::initializer_list<const char*> variables) {
+SchedulerVariables::Fact first_of(const Environment& environment, std::initializer_list<const char*> variables) {
   for (const char* variable : variables)
     if (auto value = lookup(environment, variable)) return {variable, value};
   return {*variables.begin(), std::nullopt};
@@ -82,9 +81,9 @@ std::optional<std::string> slurm_local_size(const Environment& environment, cons
   return std::to_string((*counts)[std::size_t(*node)]);
 }
 
-std::optional<SchedulerFacts> read_slurm(const Environment& environment) {
+std::optional<SchedulerVariables> read_slurm(const Environment& environment) {
   const auto step = slurm_step_of(environment);
-  SchedulerFacts facts;
+  SchedulerVariables facts;
   facts.rank = fact(environment, "SLURM_PROCID");
   facts.world_size = first_of(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"});
   if (!step || !facts.rank.value || !facts.world_size.value) return std::nullopt;
@@ -99,9 +98,9 @@ std::optional<SchedulerFacts> read_slurm(const Environment& environment) {
 }
 
 // An indexed Job tells the index alone; how many pods it has stands in WORLD_SIZE if its manifest says so.
-std::optional<SchedulerFacts> read_kubernetes(const Environment& environment) {
+std::optional<SchedulerVariables> read_kubernetes(const Environment& environment) {
   if (!lookup(environment, "KUBERNETES_SERVICE_HOST") || lookup(environment, "RANK")) return std::nullopt;
-  SchedulerFacts facts;
+  SchedulerVariables facts;
   facts.rank = fact(environment, "JOB_COMPLETION_INDEX");
   facts.world_size = fact(environment, "WORLD_SIZE");
   if (!facts.rank.value || !facts.world_size.value) return std::nullopt;
@@ -109,7 +108,7 @@ std::optional<SchedulerFacts> read_kubernetes(const Environment& environment) {
   return facts;
 }
 
-std::string said(const SchedulerFacts& facts) {
+std::string said(const SchedulerVariables& facts) {
   return facts.rank.variable + "=" + *facts.rank.value + " " + facts.world_size.variable + "=" +
          *facts.world_size.value;
 }
@@ -130,8 +129,8 @@ std::optional<std::string> slurm_step_of(const Environment& environment) {
   return step;
 }
 
-Result<std::optional<SchedulerFacts>> scheduler_of(const Environment& environment) {
-  std::optional<SchedulerFacts> found;
+Result<std::optional<SchedulerVariables>> scheduler_of(const Environment& environment) {
+  std::optional<SchedulerVariables> found;
   for (const Names& names : table())
     if (!found) found = read(environment, names);
   const auto pmi = read(environment, kPmi);
@@ -153,6 +152,141 @@ std::string slurm_note(const Environment& environment) {
     return {};
   return tasks.variable + " is " + *tasks.value +
          ", but srun did not start this process: it runs alone (start it with srun to use the tasks)";
+}
+
+// ---- Slurm's lists ----
+//
+// A recursive grammar of depth two, read in one pass: an item is a list of prefixes that every text lengthens and every
+// bracket multiplies. The limit is checked before a bracket is expanded, so "[0-999999999]" costs nothing.
+
+namespace {
+
+constexpr std::size_t kMaxText = 1 << 20;
+constexpr std::size_t kMaxDigits = 9;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+class Reader {
+ public:
+  Reader(std::string_view what, std::string_view text, std::size_t limit) : what_(what), text_(text), limit_(limit) {}
+
+  Result<std::vector<std::string>> hosts() {
+    if (text_.size() > kMaxText) return wrong("is longer than 1 MiB");
+    std::vector<std::string> all;
+    for (;;) {
+      auto item = TUTTI_TRY(hosts_of_item(limit_ - all.size()));
+      all.insert(all.end(), item.begin(), item.end());
+      if (at_end()) return all;
+      ++at_;  // the comma
+    }
+  }
+
+  Result<std::vector<int>> counts() {
+    std::vector<int> all;
+    for (;;) {
+      const int count = TUTTI_TRY(number());
+      int times = 1;
+      if (text_.substr(at_).starts_with("(x")) {
+        at_ += 2;
+        times = TUTTI_TRY(number());
+        if (at_end() || text_[at_] != ')') return wrong("lacks a \")\"");
+        ++at_;
+      }
+      if (std::size_t(times) > limit_ - all.size()) return too_many();
+      all.insert(all.end(), std::size_t(times), count);
+      if (at_end()) return all;
+      if (text_[at_] != ',') return wrong("has a stray character");
+      ++at_;
+    }
+  }
+
+ private:
+  bool at_end() const { return at_ == text_.size(); }
+
+  // Up to the next comma outside of brackets.
+  Result<std::vector<std::string>> hosts_of_item(std::size_t room) {
+    std::vector<std::string> hosts = {""};
+    const std::size_t begin = at_;
+    while (!at_end() && text_[at_] != ',') {
+      if (text_[at_] == '[') {
+        ++at_;
+        const auto numbers = TUTTI_TRY(bracket(room));
+        if (numbers.size() > room / hosts.size()) return too_many();
+        std::vector<std::string> product;
+        product.reserve(hosts.size() * numbers.size());
+        for (const std::string& host : hosts)
+          for (const std::string& number : numbers) product.push_back(host + number);
+        hosts = std::move(product);
+      } else {
+        const std::size_t end = std::min(text_.find_first_of("[],", at_), text_.size());
+        if (end == at_) return wrong("has a \"]\" without a \"[\"");
+        for (std::string& host : hosts) host.append(text_.substr(at_, end - at_));
+        at_ = end;
+      }
+    }
+    if (at_ == begin) return wrong("has an empty name");
+    if (hosts.size() > room) return too_many();
+    return hosts;
+  }
+
+  // After "[": the padded numbers of "08-11,20]".
+  Result<std::vector<std::string>> bracket(std::size_t room) {
+    std::vector<std::string> numbers;
+    for (;;) {
+      const std::size_t begin = at_;
+      const int low = TUTTI_TRY(number());
+      const std::size_t width = at_ - begin;
+      int high = low;
+      if (!at_end() && text_[at_] == '-') {
+        ++at_;
+        high = TUTTI_TRY(number());
+        if (high < low) return wrong("has a reversed range");
+      }
+      if (std::size_t(high - low) >= room - std::min(room, numbers.size())) return too_many();
+      for (int value = low; value <= high; ++value) {
+        const std::string digits = std::to_string(value);
+        numbers.push_back(std::string(width > digits.size() ? width - digits.size() : 0, '0') + digits);
+      }
+      if (at_end()) return wrong("lacks a \"]\"");
+      const char next = text_[at_++];
+      if (next == ']') return numbers;
+      if (next != ',') return --at_, wrong("has a stray character");
+    }
+  }
+
+  Result<int> number() {
+    const std::size_t begin = at_;
+    while (!at_end() && is_digit(text_[at_])) ++at_;
+    if (at_ == begin) return wrong("lacks a number");
+    if (at_ - begin > kMaxDigits) return at_ = begin, wrong("has a number of more than 9 digits");
+    return int(*parse_int(text_.substr(begin, at_ - begin)));
+  }
+
+  Error wrong(const std::string& how) const {
+    return Error{.code = Code::kUsage,
+                 .detail = "the " + std::string(what_) + " \"" + std::string(text_.substr(0, 200)) + "\" " + how +
+                           " at character " + std::to_string(at_ + 1)};
+  }
+  Error too_many() const {
+    return Error{.code = Code::kUsage,
+                 .detail = "the " + std::string(what_) + " \"" + std::string(text_.substr(0, 200)) +
+                           "\" has more than " + std::to_string(limit_) + " entries"};
+  }
+
+  std::string_view what_;
+  std::string_view text_;
+  std::size_t limit_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> expand_hostlist(std::string_view text, std::size_t limit) {
+  return Reader("host list", text, limit).hosts();
+}
+
+Result<std::vector<int>> expand_counts(std::string_view text, std::size_t limit) {
+  return Reader("list of counts", text, limit).counts();
 }
 
 }  // namespace tutti

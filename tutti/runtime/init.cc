@@ -27,7 +27,7 @@
 #include "tutti/runtime/progress.h"
 #include "tutti/runtime/uncaught.h"
 #include "tutti/store/prefix_store.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/address.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 // Stacks that a process takes of itself, in its progress page, for the report of its agent.
-#include "tutti/trace/progress_page.h"
+#include "tutti/trace/progress/page.h"
 
 namespace tutti {
 

@@ -1,9 +1,9 @@
 #pragma once
-// A rank's end of the progress page that its agent made for it (trace/progress_page.h).
+// A rank's end of the progress page that its agent made for it (trace/progress/page.h).
 #include <memory>
 
 #include "tutti/base/error.h"
-#include "tutti/trace/progress_page.h"
+#include "tutti/trace/progress/page.h"
 
 namespace tutti {
 

@@ -1,10 +1,10 @@
 // A stale file is the classic trap of meeting at a file: yesterday's addresses are still in it. Here a file is *live*
 // while its owner holds the lock on its first byte; the kernel releases that lock however the owner ends. A new owner
-// makes its file aside, complete with header and lock, and puts it in place by link(), which fails if somebody was
-// quicker; so nobody ever sees half a header, and of two would-be owners one learns of the other.
+// makes its file aside, complete with header and lock, and puts it in place by link(), which fails if another process
+// was quicker; so no process ever sees half a header, and of two would-be owners one learns of the other.
 //
 // In a folder that others may write to, a stranger could be quicker than our rank 0 and have all other ranks join him.
-// So the file counts only if it is this user's and closed to everybody else: then this user's process has made it. A
+// So the file counts only if it is this user's and closed to all others: then this user's process has made it. A
 // file system that shows another owner or mode than was asked for (NFS that maps root to nobody, FAT, SMB) cannot tell
 // us from strangers, and is refused when the file is made.
 #include "tutti/store/file_log.h"
@@ -207,7 +207,7 @@ void drain(const Fd& changes) {
   while (changes && ::read(changes.get(), events, sizeof events) > 0) continue;
 }
 
-// Takes a file whose owner has gone out of the way, unless somebody else just did.
+// Takes a file whose owner has gone out of the way, unless another process just did.
 Status remove_stale(const std::string& path) {
   const Fd old(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!old) return errno == ENOENT ? Status() : file_error(errno, "open", path);

@@ -6,10 +6,10 @@
 //           a u32 size and at most 400 bytes: job, host of the owner; the rest is zero
 //   record  u32 payload bytes, u32 CRC-32 of the payload, payload
 //
-// Who appends holds an exclusive lock on byte 1, who reads a shared one. So a record that is cut short was left by a
-// writer that died in the middle of it, and the next writer cuts it off. The owner (who made the file) holds a lock on
-// byte 0 while it lives, which is how a stale file is told from a live one, also after kill -9 and over NFS. Threads:
-// one at a time.
+// A writer holds an exclusive lock on byte 1, a reader a shared one. So a record that is cut short was left by a writer
+// that died in the middle of it, and the next writer cuts it off. The owner (the process that made the file) holds a
+// lock on byte 0 for as long as it runs, which distinguishes a live file from a stale one, also after kill -9 and over
+// NFS. Threads: one at a time.
 #include <cstdint>
 #include <functional>
 #include <memory>

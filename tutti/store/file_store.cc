@@ -3,8 +3,8 @@
 // read. A call that only *looks* is not written: the handle catches up with the log and looks at its own table.
 //
 // Waiting is local: a get that finds no key waits for the file to change and looks again. A pop is only written once
-// there is something to pop, else each table would hand the next value to somebody else. A barrier is written on entry,
-// and completes for each rank when its table sees the last entry; who gives up writes a withdrawal.
+// there is something to pop, else each table would hand the next value to another process. A barrier is written on
+// entry, and completes for each rank when its table sees the last entry; who gives up writes a withdrawal.
 //
 // payload  u32 author (offset of the author's first record, 0 in that record itself), u32 sequence, u8 kind (an Op, or
 //          one of the two below), then the body of a request as on the wire

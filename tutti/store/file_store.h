@@ -2,32 +2,33 @@
 // A Store in a file that all ranks see: for rendezvous by file://, on one host or on a shared file system. It works
 // without any server: the file is a log of changes, and each process replays it into a table of its own.
 //
-// One process, the owner, creates the file; it is live while the owner lives, so a file that an earlier job left behind
-// is recognised and never read. Waits are woken by inotify; on network file systems, where that tells nothing of other
-// machines, the file is looked at every tenth of a second.
+// One process, the owner, creates the file; the file is live for as long as the owner runs, so a file that an earlier
+// job left behind is recognised and never read. inotify wakes waiting calls; on network file systems, where it does not
+// report what other machines write, they check the file every tenth of a second.
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "tutti/base/mutex.h"
+#include "tutti/store/request.h"
+#include "tutti/store/store.h"
 #include "tutti/store/table.h"
-#include "tutti/store/table_store.h"
 
 namespace tutti {
 
 class FileLog;
 
 // Threads: any; calls are made one after another (clone() for a second handle). The file holds at most 256 MiB of
-// changes (kLimit), so it suits the meeting of ranks, not lasting traffic. A rank that dies inside a barrier counts as
+// changes (kLimit), so it suits rendezvous, not lasting traffic. A rank that dies inside a barrier counts as
 // entered.
-class FileStore final : public TableStore {
+class FileStore final : public Store {
  public:
   // The owner's. Replaces a stale file; kAddressInUse if the owner of the file there lives. The file has mode 0600 and
   // is removed with this handle. `job`: at most 400 bytes.
   static Result<std::unique_ptr<FileStore>> create(const std::string& path, const std::string& job);
-  // Everybody else's. Waits until the owner has made the file. kRefused if the file belongs to another running job; a
-  // kTimeout tells a missing file from a stale one and names the job that left it.
+  // For all other processes. Waits until the owner has made the file. kRefused if the file belongs to another running
+  // job; a kTimeout distinguishes a missing file from a stale one and names the job that left it.
   static Result<std::unique_ptr<FileStore>> join(const std::string& path, const std::string& job, Deadline deadline);
   ~FileStore() override;
 

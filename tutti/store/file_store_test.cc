@@ -152,7 +152,7 @@ TEST_F(FileStoreTest, EmptyFileIsReplaced) {
   EXPECT_TRUE(FileStore::create(path_, "job").ok());
 }
 
-TEST_F(FileStoreTest, MissingFolderIsToldAtOnce) {
+TEST_F(FileStoreTest, AMissingFolderIsAnErrorAtOnce) {
   for (const std::string& text : {to_string(FileStore::join("/nowhere/at/all", "job", soon_in_file()).error()),
                                   to_string(FileStore::create("/nowhere/at/all", "job").error())})
     EXPECT_THAT(
@@ -170,7 +170,7 @@ TEST_F(FileStoreTest, RecordCutShortByADeadWriterIsCutOff) {
   EXPECT_EQ(owner->get("b", soon_in_file()).or_throw(), "2");
 }
 
-TEST_F(FileStoreTest, DamagedRecordIsTold) {
+TEST_F(FileStoreTest, ADamagedRecordIsAnError) {
   const auto owner = FileStore::create(path_, "job").or_throw();
   owner->set("a", "1").or_throw();
   owner->set("b", "2").or_throw();
@@ -185,7 +185,7 @@ TEST_F(FileStoreTest, DamagedRecordIsTold) {
   EXPECT_THAT(to_string(other.error()), HasSubstr("has a damaged record at byte 1041"));
 }
 
-TEST_F(FileStoreTest, ProcessesMeet) {
+TEST_F(FileStoreTest, ProcessesShareAFile) {
   const auto owner = FileStore::create(path_, "job").or_throw();
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

@@ -1,4 +1,4 @@
-// The words for calls of a store, and the limits that hold wherever one is carried out.
+// The names of calls for messages, and the limits that hold wherever a call is carried out.
 #include "tutti/store/request.h"
 
 #include <algorithm>
@@ -98,6 +98,29 @@ bool has_shape_of_its_op(const StoreRequest& r) {
 
 bool may_wait(Op op) {
   return op == Op::kGet || op == Op::kWait || op == Op::kPop || op == Op::kBarrier || op == Op::kGatherAll;
+}
+
+bool must_not_repeat(Op op) {
+  switch (op) {
+    case Op::kGet:
+    case Op::kWait:
+    case Op::kCheck:
+    case Op::kNumKeys:
+    case Op::kQueueLength:
+      return false;
+    case Op::kSet:
+    case Op::kAdd:
+    case Op::kCompareSet:
+    case Op::kRemove:
+    case Op::kAppend:
+    case Op::kMultiSet:
+    case Op::kPush:
+    case Op::kPop:
+    case Op::kBarrier:
+    case Op::kGatherAll:
+      return true;
+  }
+  return true;
 }
 
 std::string describe(const StoreRequest& request) {

@@ -40,6 +40,14 @@ struct StoreRequest {
   bool operator==(const StoreRequest&) const = default;
 };
 
+// The client that makes a call, and which of its calls it is. Client 0 never repeats a call.
+struct Origin {
+  std::uint64_t client = 0;
+  std::uint32_t number = 0;  // rises from call to call of one client
+
+  bool operator==(const Origin&) const = default;
+};
+
 struct Reply {
   std::optional<Error> error;  // then the rest is empty
   std::vector<std::string>
@@ -69,6 +77,8 @@ inline constexpr int kMaxRanks = 1 << 20;
 // obeyed.
 Status check_request(const StoreRequest& request);
 bool may_wait(Op op);
+// Whether a call that is made twice does harm: it changes the table, or takes part in a barrier that is over.
+bool must_not_repeat(Op op);
 // get "addr/3", wait for 4 keys, barrier "init": for error texts.
 std::string describe(const StoreRequest& request);
 // kTimeout that says what did not come.

@@ -1,11 +1,11 @@
 // The semantics of all stores.
 //
 // A request either *completes* at once, or is *parked*: get and wait under the first key that they lack, pop under its
-// queue, barrier and gather_all in a *meeting*. Whoever sets a key re-examines the requests parked under it: each
-// either completes or moves on to the next key that it lacks. So a wait costs nothing until something happens to a key
-// it needs.
+// queue, barrier and gather_all in a *pending barrier*. A call that sets a key re-examines the requests parked under
+// it: each either completes or moves on to the next key that it lacks. So a wait costs nothing until something happens
+// to a key it needs.
 //
-// Keys, queues and meetings are three name spaces. A meeting ends when its last rank enters, for all at once, so its
+// Keys, queues and barriers are three name spaces. A barrier ends when its last rank enters, for all at once, so its
 // key is free again at that moment. Two requests under one ticket are the owner's mistake.
 #include "tutti/store/table.h"
 
@@ -189,7 +189,7 @@ Reply Table::remove(const std::string& key) {
   return reply;
 }
 
-// Whether so much more may be kept.
+// Whether this much more fits.
 Status Table::admit(std::size_t more_keys, std::size_t more_bytes) const {
   if (values_.size() + queues_.size() + more_keys > kMaxKeys)
     return Error{.code = Code::kLimit,
@@ -214,7 +214,7 @@ Status Table::store(const std::string& key, std::string value, std::vector<Answe
     if (value.size() > found->second.size()) TUTTI_TRY(admit(0, value.size() - found->second.size()));
     bytes_ = bytes_ - found->second.size() + value.size();
     found->second = std::move(value);
-    return {};  // it existed, so nobody waits for it
+    return {};  // it existed, so no call waits for it
   }
   TUTTI_TRY(admit(1, key.size() + value.size()));
   bytes_ += key.size() + value.size();
@@ -237,13 +237,13 @@ void Table::release_waiters(const std::string& key, std::vector<Answer>& answers
   }
 }
 
-// There must be room for the value although a popper waits for it: a follower of this table stores it before it learns
+// There must be room for the value although a popper waits for it: a standby of this table stores it before it learns
 // of the pop.
 Status Table::push(const std::string& key, std::string value, std::vector<Answer>& answers) {
   const bool is_new = !queues_.contains(key);
   const std::size_t bytes = value.size() + (is_new ? key.size() : 0);
   TUTTI_TRY(admit(is_new ? 1 : 0, bytes));
-  if (const auto list = poppers_.find(key); list != poppers_.end()) {  // who has waited longest takes it
+  if (const auto list = poppers_.find(key); list != poppers_.end()) {  // the pop that has waited longest takes it
     const Ticket ticket = list->second.front();
     list->second.pop_front();
     if (list->second.empty()) poppers_.erase(list);
@@ -261,52 +261,53 @@ Status Table::push(const std::string& key, std::string value, std::vector<Answer
 void Table::enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answers) {
   const auto turn_away = [&](Reply reply) { answers.push_back({{ticket}, std::move(reply)}); };
   const std::string key = request.keys[0];
-  auto found = meetings_.find(key);
-  if (found != meetings_.end()) {
-    const Meeting& meeting = found->second;
-    const std::string other = "rank " + std::to_string(meeting.entered.begin()->first);
-    if (meeting.op != request.op)
+  auto found = barriers_.find(key);
+  if (found != barriers_.end()) {
+    const PendingBarrier& pending = found->second;
+    const std::string other = "rank " + std::to_string(pending.entered.begin()->first);
+    if (pending.op != request.op)
       return turn_away(
           failure(Code::kMismatch,
-                  other + " called " + (meeting.op == Op::kBarrier ? "barrier" : "gather_all") + " with this key",
+                  other + " called " + (pending.op == Op::kBarrier ? "barrier" : "gather_all") + " with this key",
                   "all ranks must make the same calls in the same order"));
-    if (meeting.size != request.size)
+    if (pending.size != request.size)
       return turn_away(failure(Code::kMismatch,
-                               other + " counts " + std::to_string(meeting.size) + " ranks, rank " +
+                               other + " counts " + std::to_string(pending.size) + " ranks, rank " +
                                    std::to_string(request.rank) + " counts " + std::to_string(request.size),
                                "start all ranks with the same world size"));
-    if (meeting.entered.contains(request.rank))
+    if (pending.entered.contains(request.rank))
       return turn_away(
           failure(Code::kMismatch,
                   "rank " + std::to_string(request.rank) + " has entered already: two processes have the same rank",
                   "give each process its own rank"));
   }
   const std::size_t bytes = request.values.empty() ? 0 : request.values[0].size();
-  if (found != meetings_.end() && found->second.bytes + bytes > kMaxCallBytes)
+  if (found != barriers_.end() && found->second.bytes + bytes > kMaxCallBytes)
     return turn_away(
         failure(Code::kLimit, "the values of all ranks have more than " + bytes_text(kMaxCallBytes) + " in all"));
   if (const Status room = admit(0, bytes); !room.ok()) return turn_away(outcome(room));
-  if (pending_.size() >= kMaxWaiters || meetings_.size() >= kMaxKeys)
+  if (pending_.size() >= kMaxWaiters || barriers_.size() >= kMaxKeys)
     return turn_away(failure(Code::kLimit, std::to_string(pending_.size()) + " calls wait already"));
 
-  if (found == meetings_.end()) found = meetings_.emplace(key, Meeting{.op = request.op, .size = request.size}).first;
-  Meeting& meeting = found->second;
+  if (found == barriers_.end())
+    found = barriers_.emplace(key, PendingBarrier{.op = request.op, .size = request.size}).first;
+  PendingBarrier& pending = found->second;
   bytes_ += bytes;
-  meeting.bytes += bytes;
-  meeting.entered.emplace(request.rank, ticket);
-  if (int(meeting.entered.size()) < meeting.size) {
+  pending.bytes += bytes;
+  pending.entered.emplace(request.rank, ticket);
+  if (int(pending.entered.size()) < pending.size) {
     pending_.emplace(ticket, std::move(request));  // keeps this rank's value until all are here
     return;
   }
   Answer answer;
-  for (const auto& [rank, entrant] : meeting.entered) {
+  for (const auto& [rank, entrant] : pending.entered) {
     answer.tickets.push_back(entrant);
     auto waiting = pending_.extract(entrant);
     StoreRequest& entry = waiting.empty() ? request : waiting.mapped();  // the last to enter does not wait
     if (entry.op == Op::kGatherAll) answer.reply.values.push_back(std::move(entry.values[0]));
   }
-  bytes_ -= meeting.bytes;
-  meetings_.erase(found);
+  bytes_ -= pending.bytes;
+  barriers_.erase(found);
   answers.push_back(std::move(answer));
 }
 
@@ -320,12 +321,12 @@ bool Table::withdraw(Ticket ticket) {
   if (waiting.empty()) return false;
   const StoreRequest& request = waiting.mapped();
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
-    const auto meeting = meetings_.find(request.keys[0]);
+    const auto pending = barriers_.find(request.keys[0]);
     const std::size_t bytes = request.values.empty() ? 0 : request.values[0].size();
     bytes_ -= bytes;
-    meeting->second.bytes -= bytes;
-    meeting->second.entered.erase(request.rank);
-    if (meeting->second.entered.empty()) meetings_.erase(meeting);
+    pending->second.bytes -= bytes;
+    pending->second.entered.erase(request.rank);
+    if (pending->second.entered.empty()) barriers_.erase(pending);
   } else if (request.op == Op::kPop) {
     unlist(poppers_, request.keys[0], ticket);
   } else {
@@ -340,9 +341,9 @@ Missing Table::missing(Ticket ticket) const {
   if (waiting == pending_.end()) return missing;
   const StoreRequest& request = waiting->second;
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
-    const Meeting& meeting = meetings_.find(request.keys[0])->second;
-    for (int rank = 0; rank < meeting.size; ++rank)
-      if (!meeting.entered.contains(rank)) missing.ranks.push_back(rank);
+    const PendingBarrier& pending = barriers_.find(request.keys[0])->second;
+    for (int rank = 0; rank < pending.size; ++rank)
+      if (!pending.entered.contains(rank)) missing.ranks.push_back(rank);
   } else if (request.op == Op::kPop) {
     missing.keys = request.keys;
   } else {

@@ -31,7 +31,7 @@ class Table {
   std::size_t bytes() const { return bytes_; }
   // None: no such key.
   const std::string* find(const std::string& key) const;
-  // Requests that make an empty table hold what this one does; those that wait are not part of it.
+  // Requests that make an empty table hold what this one does. Waiting requests are not part of it.
   template <class Visit>
   void each_content(Visit visit) const {
     for (const auto& [key, value] : values_) visit(StoreRequest{.op = Op::kSet, .keys = {key}, .values = {value}});
@@ -40,11 +40,11 @@ class Table {
   }
 
  private:
-  struct Meeting {  // a barrier or gather_all that some have entered
+  struct PendingBarrier {  // a barrier or gather_all that some ranks have entered
     Op op;
     int size;
     std::map<int, Ticket> entered;  // by rank; the values stay in pending_
-    std::size_t bytes = 0;          // of the values of those that have entered
+    std::size_t bytes = 0;          // of the values of the ranks that have entered
   };
 
   Reply carry_out(StoreRequest& request, std::vector<Answer>& answers);
@@ -62,11 +62,11 @@ class Table {
 
   std::unordered_map<std::string, std::string> values_;
   std::unordered_map<std::string, std::deque<std::string>> queues_;  // never empty ones
-  std::unordered_map<std::string, Meeting> meetings_;
+  std::unordered_map<std::string, PendingBarrier> barriers_;
   std::unordered_map<Ticket, StoreRequest> pending_;
   std::unordered_map<std::string, std::deque<Ticket>> waiters_;  // each ticket under the first key that it lacks
   std::unordered_map<std::string, std::deque<Ticket>> poppers_;
-  std::size_t bytes_ = 0;  // of keys and values, queues and meetings included
+  std::size_t bytes_ = 0;  // of keys and values, queues and barriers included
 };
 
 }  // namespace tutti

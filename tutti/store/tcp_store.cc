@@ -1,7 +1,7 @@
 // The client. A call is one frame there and one back. While a call *waits* (get, pop, barrier, gather_all) nothing
-// travels, but for a *progress* question every few seconds when somebody wants to know who is missing. On its deadline
-// the call is *cancelled*: the server forgets it and tells what was missing, or the reply has crossed our cancel and
-// counts.
+// travels, but for a *progress* question every few seconds when the caller wants to know which ranks are missing. On
+// its deadline the call is *cancelled*: the server forgets it and tells what was missing, or the reply has crossed our
+// cancel and counts.
 //
 // Calls that never wait are answered within some twenty microseconds when server and client have a core each, so the
 // client keeps looking for that long before it sleeps in poll() (measured: 25 us a set instead of 40). Where that was
@@ -131,12 +131,12 @@ Result<TcpStore::Found> TcpStore::find(std::size_t first, std::size_t tries, std
     } else {
       const auto serves = open_session(fd->get(), client, limit);
       if (serves.ok() && *serves) return Found{*std::move(fd), server};
-      last = serves.ok() ? Error{.code = Code::kPeerLost, .detail = "it is a follower that does not serve"}
+      last = serves.ok() ? Error{.code = Code::kPeerLost, .detail = "it is a standby that does not serve"}
                          : serves.error();
     }
     if (deadline.expired()) break;
     if ((tried + 1) % servers_.size() != 0) continue;
-    // Nothing tells when a follower takes over, so this one wait is a pause.
+    // Nothing tells when a standby takes over, so this one wait is a pause.
     ::poll(nullptr, 0, std::min(kReconnectPauseMs, deadline.poll_timeout_ms()));
   }
   return Error{.code = Code::kUnreachable,
@@ -212,7 +212,7 @@ std::optional<Result<std::string>> Watch::try_read() {
   return Result<std::string>(std::move(error));
 }
 
-// From now on the connection is of no use.
+// Marks the connection as broken.
 Error TcpStore::break_off(Error error) {
   if (error.code == Code::kPeerLost) error = lost(to_string(servers_[current_]));
   broken_ = error;

@@ -8,7 +8,8 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/mutex.h"
-#include "tutti/store/table_store.h"
+#include "tutti/store/request.h"
+#include "tutti/store/store.h"
 #include "tutti/store/wire.h"
 #include "tutti/transport/address.h"
 #include "tutti/transport/handshake.h"
@@ -19,10 +20,10 @@ namespace tutti {
 // fd() for reading, then try_read(). Closing it ends the wait. Threads: one at a time.
 class Watch {
  public:
-  // The same number for as long as the watch lives, also where a follower of the store takes over.
+  // The same number for as long as the watch lives, also where a standby of the store takes over.
   int fd() const { return fd_.get(); }
   // The value once the key exists; none: not yet. An error (kPeerLost: the store has gone) is final, as is the value.
-  // Where the store has a follower, its taking over is waited for here, at most 10 s.
+  // If the store has a standby, this call waits for it to take over, at most 10 s.
   std::optional<Result<std::string>> try_read();
 
  private:
@@ -41,13 +42,13 @@ class Watch {
 // Threads: any; calls are made one after another (clone() for a second connection). A connection that is lost, or left
 // in the middle of a frame by a deadline, stays broken: every later call gives the same error.
 //
-// Given several servers (a primary and its follower, in any order) it finds the one that serves, and goes over to the
-// other when that one is lost: what was pending is repeated there, and every change is made once. A server that is only
-// silent is left as soon as the other one serves.
-class TcpStore final : public TableStore {
+// Given several servers (a primary and its standby, in any order) it finds the one that serves, and switches to the
+// other when that one is lost: it repeats pending calls there, and every change is made once. It leaves a server that
+// is only silent as soon as the other one serves.
+class TcpStore final : public Store {
  public:
-  // Waits for a server that is not up yet, until the deadline; one that refuses us, or speaks another protocol, is told
-  // at once. `rank`: of this process in the world, -1 if it has none yet.
+  // Waits for a server that is not up yet, until the deadline; a server that refuses us, or speaks another protocol, is
+  // an error at once. `rank`: of this process in the world, -1 if it has none yet.
   static Result<std::unique_ptr<TcpStore>> connect(const Address& server, const Credentials& credentials, int rank,
                                                    Deadline deadline);
   // One or more servers. kUnreachable names them all.
@@ -57,13 +58,13 @@ class TcpStore final : public TableStore {
 
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;
   // `key` as the server knows it (PrefixStore::full()). `goes_over`: to another server that takes over; else the loss
-  // of the one that serves now is told at once.
+  // of the server that serves now is an error at once.
   Result<Watch> watch(const std::string& key, Deadline deadline, bool goes_over = true);
 
-  // The one that serves, as far as is known.
+  // The server that serves, as far as is known.
   Address server() const;
   const std::vector<Address>& servers() const { return servers_; }
-  // The address of this machine that reached the server: the one to tell others.
+  // The address of this machine that reached the server: the address to advertise.
   Address local_address() const;
 
  private:

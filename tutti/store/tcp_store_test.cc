@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "tests/conformance/store_conformance.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
@@ -145,7 +145,7 @@ TEST_F(TcpStoreTest, WatchBecomesReadableWhenTheKeyIsSet) {
   EXPECT_EQ(**value, "rank 3 crashed");
 }
 
-TEST_F(TcpStoreTest, WatchTellsThatTheServerIsGone) {
+TEST_F(TcpStoreTest, AWatchReportsThatTheServerIsGone) {
   auto watch = client()->watch("fault", soon_over_tcp()).or_throw();
   server_.reset();
   ASSERT_TRUE(wait_readable(watch.fd(), soon_over_tcp()).or_throw());
@@ -219,7 +219,7 @@ TEST_F(TcpStoreTest, AnotherUserIsNotLetInAtTheUnixSocket) {
   for (const int fd : told) ::close(fd);
 }
 
-TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreToldApart) {
+TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreDifferentErrors) {
   const auto refusal = [&](Credentials other) {
     const auto store = TcpStore::connect(server_->address(), other, 0, soon_over_tcp());
     return store.ok() ? std::string("let in") : to_string(store.error());

@@ -172,7 +172,7 @@ Result<Missing> parse_missing(const Frame& frame) {
   return missing;
 }
 
-// ---- between a primary and its follower ----
+// ---- between a primary and its standby ----
 
 std::string frame(Kind kind, std::string_view body) {
   std::string out = header(0, std::uint8_t(kind), body.size());
@@ -207,11 +207,11 @@ std::string body_of_client(std::uint64_t client) {
   return body;
 }
 
-std::string body_of(const Beat& beat) {
+std::string body_of(const Heartbeat& heartbeat) {
   std::string body;
-  put(body, beat.count);
-  put(body, beat.stamp);
-  put(body, beat.echo);
+  put(body, heartbeat.count);
+  put(body, heartbeat.stamp);
+  put(body, heartbeat.echo);
   return body;
 }
 
@@ -248,14 +248,14 @@ Result<std::uint64_t> parse_client(const Frame& frame) {
   return client;
 }
 
-Result<Beat> parse_beat(const Frame& frame) {
+Result<Heartbeat> parse_heartbeat(const Frame& frame) {
   Cursor cursor(frame.body);
-  Beat beat;
-  beat.count = cursor.number<std::uint64_t>();
-  beat.stamp = cursor.number<std::int64_t>();
-  beat.echo = cursor.number<std::int64_t>();
-  if (!cursor.complete()) return corrupt("beat");
-  return beat;
+  Heartbeat heartbeat;
+  heartbeat.count = cursor.number<std::uint64_t>();
+  heartbeat.stamp = cursor.number<std::int64_t>();
+  heartbeat.echo = cursor.number<std::int64_t>();
+  if (!cursor.complete()) return corrupt("heartbeat");
+  return heartbeat;
 }
 
 Result<bool> FrameReader::read(int fd) {

@@ -8,22 +8,22 @@
 //   reply    u8 flag, i64 number, strings values
 //   failure  u8 code, strings: detail, hint
 //   missing, cancelled (server) strings keys, u32 count and i32 each: ranks; answers to progress and cancel
-//   session  u64 client (client); echoed with an empty body by a server that serves, standby by one that does not
+//   session  u64 client (client); echoed with an empty body by a server that serves
 //   goodbye  no body (client): nothing of its session will be repeated
-//   standby  no body (server): to a session, or to any call
+//   standby  no body (server): it does not serve; to a session, or to any call
 //
 // A client may have several calls open. Each call is answered by one reply or failure, unless it is cancelled first;
 // each cancel by one cancelled and each progress by one missing, in the order in which they were sent. Within a session
 // the ids rise, and a call that is repeated under its id is carried out once.
 //
-// From a primary to its follower, which said in the handshake that it is one (kFollowerChannel):
+// From a primary to its standby, which identified itself in the handshake (kStandbyChannel):
 //   change   u64 client, u32 number, u8 op, then as a call      to be carried out
-//   answered u8 kind, u32 count, each u64 client, u32 number, then as a reply or failure: of a meeting that is over
+//   answered u8 kind, u32 count, each u64 client, u32 number, then as a reply or failure: of a barrier that is over
 //   forget   u64 client
 //   copied   no body: all until here was a copy; from now on each entry is a change as it is made
 // and in both directions
-//   beat     u64 entries sent or carried out, i64 stamp, i64 echo of the other's stamp
-//   farewell no body: whoever says so has been told to go on without the other, which must not go on
+//   heartbeat u64 entries sent or carried out, i64 stamp, i64 echo of the other's stamp
+//   farewell no body: the sender serves alone from now on, and the receiver must not serve
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,8 +32,6 @@
 #include <vector>
 
 #include "tutti/store/request.h"
-#include "tutti/store/role.h"
-#include "tutti/store/sessions.h"
 
 namespace tutti::wire {
 
@@ -51,11 +49,11 @@ enum class Kind : std::uint8_t {
   kAnswered = 113,
   kForget = 114,
   kCopied = 115,
-  kBeat = 116,
+  kHeartbeat = 116,
   kFarewell = 117,
 };
 
-inline constexpr std::uint64_t kFollowerChannel = 1;  // Hello::channel
+inline constexpr std::uint64_t kStandbyChannel = 1;  // Hello::channel
 
 inline constexpr std::size_t kHeaderBytes = 9;
 inline constexpr std::size_t kMaxFrameBytes =
@@ -67,18 +65,25 @@ struct Frame {
   std::span<const std::byte> body;
 };
 
+// Between a primary and its standby (server/replication.h).
+struct Heartbeat {
+  std::uint64_t count = 0;  // of entries: the primary has sent, the standby has carried out
+  std::int64_t stamp = 0;   // nanoseconds of the sender's clock
+  std::int64_t echo = 0;    // the last stamp that the sender has received; 0: none
+};
+
 std::string header(std::uint32_t id, std::uint8_t kind, std::size_t body_bytes);
 std::string body_of(const StoreRequest& request);
 std::string body_of(const Reply& reply);  // of a failure if it holds an error
 std::string body_of(const Missing& missing);
 std::uint8_t kind_of(const Reply& reply);
 
-// A change or an answered meeting as whole frames; the rest as bodies.
+// A change or an answered barrier as whole frames; the rest as bodies.
 std::string frame_of_change(Origin origin, const StoreRequest& request);
 std::string frame_of_answered(std::span<const Origin> origins, const Reply& reply);
 std::string frame(Kind kind, std::string_view body = {});
 std::string body_of_client(std::uint64_t client);
-std::string body_of(const Beat& beat);
+std::string body_of(const Heartbeat& heartbeat);
 
 struct Change {
   Origin origin;
@@ -91,7 +96,7 @@ struct Answered {
 Result<Change> parse_change(const Frame& frame);
 Result<Answered> parse_answered(const Frame& frame);
 Result<std::uint64_t> parse_client(const Frame& frame);
-Result<Beat> parse_beat(const Frame& frame);
+Result<Heartbeat> parse_heartbeat(const Frame& frame);
 
 // kCorrupt where the bytes are not what they should be. Sizes are checked before anything is allocated for them.
 Result<StoreRequest> parse_request(const Frame& frame);

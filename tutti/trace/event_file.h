@@ -2,9 +2,9 @@
 // Numbers over steps for TensorBoard: an event file, as TensorFlow writes it (records with masked CRC-32Cs, each an
 // Event message in the encoding of Protocol Buffers).
 //
-// What is added is kept in memory for at most `flush_seconds` or 64 KiB, whichever comes first, and written by the call
-// that finds it so; flush() and the destructor write the rest. A disk that is full never stops a training: there is one
-// warning, what could not be written is dropped and counted, the file stays whole, and later values are tried again.
+// Values are kept in memory for at most `flush_seconds` or 64 KiB, whichever comes first, and written by the next call;
+// flush() and the destructor write the rest. A disk that is full never stops a training: there is one warning, what
+// could not be written is dropped and counted, the file stays whole, and later values are tried again.
 //
 // Threads: any.
 #include <cstdint>

@@ -200,7 +200,7 @@ TEST_F(EventFiles, AFullDiskLosesValuesAndNothingElse) {
   EXPECT_EQ(scalars.back(), (ScalarEvent{"after", 1, 1}));
 }
 
-TEST_F(EventFiles, AFolderThatCannotBeIsToldAtOnce) {
+TEST_F(EventFiles, AFolderThatCannotBeMadeIsAnErrorAtOnce) {
   std::filesystem::create_directories(std::filesystem::path(folder_).parent_path());
   std::ofstream(folder_) << "a file";
   EXPECT_THAT(to_string(EventFile::create(folder_ + "/below").error()), HasSubstr("cannot make the folder"));

@@ -78,8 +78,8 @@ class Region {
     if (is_tracing()) [[unlikely]]
       open(name, {});
   }
-  // `detail` is called only while tracing, and returns a std::string that tells regions of one name apart, such as the
-  // shapes of the inputs.
+  // `detail` is called only while tracing, and returns a std::string that distinguishes regions of one name, such as
+  // the shapes of the inputs.
   template <class Detail>
   Region(const char* name, Detail&& detail) {
     if (is_tracing()) [[unlikely]]

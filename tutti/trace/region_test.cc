@@ -23,7 +23,7 @@ void spin(Duration time) {
   }
 }
 
-TEST(Region, NothingIsRecordedWhileNobodyTraces) {
+TEST(Region, NothingIsRecordedWithoutATrace) {
   { Region region("before"); }
   start_trace();
   EXPECT_TRUE(is_tracing());
@@ -96,7 +96,7 @@ TEST(Region, ThreadsAreApartAndTotalsTogether) {
   EXPECT_NE(trace.threads[0].id, trace.threads[1].id);
 }
 
-TEST(Region, DetailsTellRegionsApartAndCostNothingWhileNobodyTraces) {
+TEST(Region, DetailsDistinguishRegionsAndCostNothingWithoutATrace) {
   int asked = 0;
   const auto shapes = [&](const char* text) {
     return [&asked, text] {

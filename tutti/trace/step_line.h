@@ -19,7 +19,7 @@ struct StepRecord {
   double exposed_seconds = 0;  // of it: waiting for communication
 };
 
-// What the line says of the steps since the one before; rates and shares are over all of them, loss and lr are the last
+// The line about the steps since the previous one; rates and shares are over all of them, loss and lr are the last
 // one's.
 std::string step_line_text(std::int64_t step, std::int64_t steps, const StepRecord& since, int count);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Timers by name, for the few figures that a trainer prints every so many steps. They are values of their owner (no
+// Timers by name, for the few figures that a trainer prints every few steps. They are values of their owner (no
 // tracing has to be on); metrics/timers_over_ranks.h has their minimum, maximum and mean over ranks.
 //
 //   Timers timers;

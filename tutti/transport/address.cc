@@ -1,4 +1,4 @@
-// Addresses as people write them, as the resolver finds them, and as the kernel wants them.
+// Addresses as people write them, as the resolver returns them, and as the kernel wants them.
 //
 // A host is *numeric* (it names one interface) or a *name* (it may stand for several, and for different ones on
 // different machines: Debian maps a machine's own name to 127.0.1.1). Sockets are only ever bound and connected to
@@ -10,20 +10,23 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <random>
+#include <span>
+#include <vector>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/fd.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/transport/abstract_socket.h"
-#include "tutti/transport/sockaddr.h"
 
 namespace tutti {
 namespace {
@@ -45,6 +48,32 @@ int look_up(const Address& address, int flags, AddressList& list) {
   const int code = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   list.reset(found);
   return code;
+}
+
+struct InterfaceAddress {
+  std::string interface;
+  std::string host;
+  bool is_link_local = false;  // IPv6 only
+};
+
+// The addresses of all interfaces that are up, in the system's order, which is the same after each start.
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, &::freeifaddrs);
+  std::vector<InterfaceAddress> all;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || !(entry->ifa_flags & IFF_UP)) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress address;
+    address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.storage, entry->ifa_addr, address.length);
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address.get());
+    all.push_back({entry->ifa_name, from_socket_address(address).host,
+                   family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)});
+  }
+  return all;
 }
 
 Error bad_text(std::string_view text, const std::string& why) {
@@ -90,7 +119,7 @@ Result<Address> parse_address(std::string_view text, std::uint16_t default_port)
   if (address.host == "unix") return bad_text(whole, "the path is missing");  // printed, it would read as one
   if (address.host.find_first_of(" \t/@[]") != std::string::npos)
     return bad_text(whole, "a host has no such characters");
-  if (address.host.find(':') != std::string::npos && !to_socket_address(address).ok())
+  if (address.is_v6() && !to_socket_address(address).ok())
     return bad_text(whole, "\"" + address.host + "\" is no IPv6 address");
   return address;
 }
@@ -98,8 +127,7 @@ Result<Address> parse_address(std::string_view text, std::uint16_t default_port)
 std::string to_string(const Address& address) {
   if (address.is_unix()) return "unix:" + address.path;
   if (address.host.empty()) return "an unnamed local socket";
-  const bool v6 = address.host.find(':') != std::string::npos;
-  return (v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
+  return (address.is_v6() ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
 Result<SocketAddress> to_socket_address(const Address& address) {
@@ -211,21 +239,11 @@ bool is_wildcard(const Address& numeric) {
 }
 
 std::vector<std::string> local_addresses() {
-  ifaddrs* interfaces = nullptr;
-  if (::getifaddrs(&interfaces) != 0) return {};
   std::vector<std::string> outward, loopback;
-  for (const ifaddrs* entry = interfaces; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || !(entry->ifa_flags & IFF_UP)) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress socket_address;
-    socket_address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&socket_address.storage, entry->ifa_addr, socket_address.length);
-    const Address address = from_socket_address(socket_address);
-    auto& list = is_loopback(address) ? loopback : outward;
-    if (std::find(list.begin(), list.end(), address.host) == list.end()) list.push_back(address.host);
+  for (const InterfaceAddress& here : interface_addresses()) {
+    auto& list = is_loopback(Address{.host = here.host}) ? loopback : outward;
+    if (std::find(list.begin(), list.end(), here.host) == list.end()) list.push_back(here.host);
   }
-  ::freeifaddrs(interfaces);
   outward.insert(outward.end(), loopback.begin(), loopback.end());
   return outward;
 }
@@ -236,6 +254,70 @@ bool is_local_address(const std::string& numeric_host) {
   // The kernel knows best: all of 127/8 is local without being listed at any interface.
   const Fd probe(::socket(socket_address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   return probe && ::bind(probe.get(), socket_address->get(), socket_address->length) == 0;
+}
+
+// ---- the address at an interface or in a subnet ----
+
+namespace {
+
+bool is_v6(const InterfaceAddress& address) { return address.host.find(':') != std::string::npos; }
+
+// The bytes of a numeric address, 4 or 16; empty for anything else.
+std::vector<unsigned char> bytes_of(const std::string& host) {
+  const auto address = to_socket_address(Address{.host = host});
+  if (!address.ok()) return {};
+  const auto bytes = [](const auto& field) {
+    const auto* begin = reinterpret_cast<const unsigned char*>(&field);
+    return std::vector<unsigned char>(begin, begin + sizeof field);
+  };
+  if (address->family() == AF_INET) return bytes(reinterpret_cast<const sockaddr_in*>(address->get())->sin_addr);
+  return bytes(reinterpret_cast<const sockaddr_in6*>(address->get())->sin6_addr);
+}
+
+bool starts_alike(std::span<const unsigned char> a, std::span<const unsigned char> b, int bits) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; bits > 0; ++i, bits -= 8) {
+    const int mask = bits >= 8 ? 0xff : 0xff << (8 - bits) & 0xff;
+    if ((a[i] ^ b[i]) & mask) return false;
+  }
+  return true;
+}
+
+Error interface_usage(std::string detail, const std::vector<InterfaceAddress>& all) {
+  std::vector<std::string> texts;
+  for (const InterfaceAddress& here : all) texts.push_back(here.interface + " (" + here.host + ")");
+  return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = "this machine has " + join(texts, ", ")};
+}
+
+}  // namespace
+
+Result<std::string> address_at(std::string_view wanted) {
+  auto all = interface_addresses();
+  std::erase_if(all, [](const InterfaceAddress& here) { return here.is_link_local; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const InterfaceAddress& a, const InterfaceAddress& b) { return is_v6(a) < is_v6(b); });
+  const auto slash = wanted.find('/');
+  if (slash == std::string_view::npos) {
+    for (const InterfaceAddress& here : all)
+      if (here.interface == wanted) return here.host;
+    return interface_usage("no interface \"" + std::string(wanted) + "\" is up here with an address", all);
+  }
+  const auto subnet = bytes_of(std::string(wanted.substr(0, slash)));
+  const auto bits = parse_int(wanted.substr(slash + 1));
+  if (subnet.empty() || !bits || *bits < 0 || *bits > std::int64_t(subnet.size()) * 8)
+    return interface_usage("\"" + std::string(wanted) + "\" is no subnet, which reads 10.0.0.0/8 or fd00::/8", all);
+  for (const InterfaceAddress& here : all)
+    if (starts_alike(bytes_of(here.host), subnet, int(*bits))) return here.host;
+  return interface_usage("this machine has no address in " + std::string(wanted), all);
+}
+
+bool is_abstract(const Address& address) { return address.path.starts_with('@'); }
+
+Address new_abstract_address() {
+  std::random_device random;
+  char name[40];
+  std::snprintf(name, sizeof name, "@tutti-%08x%08x%08x", random(), random(), random());
+  return Address{.path = name};
 }
 
 }  // namespace tutti

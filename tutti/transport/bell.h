@@ -1,11 +1,14 @@
 #pragma once
-// How a rank in shared memory wakes a peer that has gone to sleep. Ranks spin and yield first; only an engine thread
-// sleeps, with an eventfd as its bell. It sets `asleep`, looks once more at what it waits for, and sleeps; who changes
-// shared memory looks at `asleep` afterwards. Each side must see the other's store, which takes a full fence on both
-// sides, and the one in ring() would stand in every operation, waiting for the store before it to leave for the other
-// core: half of a small all_reduce. So the sleeper pays for both: membarrier(2) makes every running thread of the
+// How a rank in shared memory wakes a peer that has gone to sleep. Ranks spin and yield first; only a progress
+// thread sleeps, with an eventfd as its bell. It sets `asleep`, checks once more what it waits for, and sleeps; a rank
+// that changes shared memory checks `asleep` afterwards. Each side must see the other's store, which takes a full fence
+// on both sides, and the one in ring() would stand in every operation, waiting for the store before it to leave for the
+// other core: half of a small all_reduce. So the sleeper pays for both: membarrier(2) makes every running thread of the
 // registered processes pass a fence. Where a rank of the host cannot register, ring() fences (`fence`).
+#include <linux/membarrier.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -14,15 +17,20 @@ namespace tutti {
 
 struct alignas(128) BellLine {  // in shared memory, one a rank, written by its owner
   std::atomic<std::uint32_t> asleep{0};
-  std::atomic<std::uint32_t> fence{1};       // 1: who rings must fence first
+  std::atomic<std::uint32_t> fence{1};       // 1: a rank that rings must fence first
   std::atomic<std::uint32_t> registered{0};  // 1: the owner can be fenced by membarrier
 };
 
 // Lets other processes fence this one. Whether the system can.
-bool register_for_fences();
-// After setting `asleep`, before the last look. Fences this thread, and, where registered, all threads of registered
+inline bool register_for_fences() {
+  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+// After setting `asleep`, before the last check. Fences this thread, and, where registered, all threads of registered
 // processes.
-void fence_everybody(bool registered);
+inline void fence_everybody(bool registered) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (registered) (void)::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
 
 // A peer's bell. Does not own the descriptor.
 class Bell {

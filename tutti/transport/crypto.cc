@@ -59,4 +59,14 @@ void fill_random(std::span<std::byte> bytes) {
   }
 }
 
+std::string to_hex(std::span<const std::byte> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::byte b : bytes) {
+    text += kDigits[std::to_integer<unsigned>(b) >> 4];
+    text += kDigits[std::to_integer<unsigned>(b) & 15];
+  }
+  return text;
+}
+
 }  // namespace tutti::crypto

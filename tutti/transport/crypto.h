@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace tutti::crypto {
@@ -18,5 +19,7 @@ Digest hkdf_sha256(std::span<const std::byte> secret, std::span<const std::byte>
 bool equal(std::span<const std::byte> a, std::span<const std::byte> b);
 // From the kernel's generator.
 void fill_random(std::span<std::byte> bytes);
+// Two hexadecimal digits for each byte.
+std::string to_hex(std::span<const std::byte> bytes);
 
 }  // namespace tutti::crypto

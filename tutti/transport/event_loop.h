@@ -22,7 +22,7 @@ class EventLoop {
 
   static Result<std::unique_ptr<EventLoop>> create();
 
-  // Calls `ready` whenever one of `events` (level-triggered; errors and hang-ups are always told) holds for `fd`. The
+  // Calls `ready` whenever one of `events` (level-triggered; errors and hang-ups always count) holds for `fd`. The
   // loop does not own the descriptor: remove() it before it is closed. A callback may add, modify and remove any
   // descriptor, its own included; events already gathered for a removed descriptor are dropped.
   Status add(int fd, std::uint32_t events, Ready ready);
@@ -41,7 +41,7 @@ class EventLoop {
 
  private:
   struct Entry {
-    std::uint32_t stamp;  // tells this registration from an earlier one of the same descriptor number
+    std::uint32_t stamp;  // distinguishes this registration from an earlier one of the same descriptor number
     Ready ready;
   };
 

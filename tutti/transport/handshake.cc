@@ -114,7 +114,7 @@ const char* server_name(Role role) {
   return "the server";
 }
 
-// What a stranger said, fit for a line of text.
+// A stranger's bytes, fit for a line of text.
 std::string quote(std::span<const std::byte> bytes) {
   std::string text = "\"";
   for (const std::byte b : bytes.first(std::min<std::size_t>(bytes.size(), 40))) {
@@ -260,7 +260,7 @@ Result<bool> ServerHandshake::fill(int fd, std::size_t size) {
     const ssize_t got = ::recv(fd, bytes_.data() + have_, size - have_, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return false;
-    if (got <= 0 && stage_ == Stage::kHello && have_ == 0)  // somebody looked whether we are here
+    if (got <= 0 && stage_ == Stage::kHello && have_ == 0)  // a probe whether the port is open
       return Error{.code = Code::kPeerLost, .detail = "the client left without a word"};
     if (got <= 0 && stage_ == Stage::kProof)  // who holds another secret says so: this one was ended, or cut off
       return Error{.code = Code::kPeerLost, .detail = "the client left before it could prove that it holds the secret"};

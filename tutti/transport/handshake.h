@@ -1,5 +1,5 @@
 #pragma once
-// Who may connect. Both sides of every connection of a job prove that they hold the job's secret, before a byte of
+// Authentication. Both sides of every connection of a job prove that they hold the job's secret, before a byte of
 // anything else is read: a challenge and response with HMAC-SHA256 both ways, bound to job id, role, rank and
 // generation.
 //
@@ -13,38 +13,15 @@
 // and an earlier generation opens nothing. The transcript is HELLO, REPLY and both nonces; the labels S and C stop
 // reflection. Fixed sizes, at most 256 bytes read and nothing allocated before the proof; proofs are compared in
 // constant time. The other end's job, version, generation and secret, and strangers that speak another protocol, are
-// told apart in the errors.
+// distinguished in the errors.
 #include <array>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 
 #include "tutti/base/deadline.h"
-#include "tutti/base/fd.h"
+#include "tutti/transport/secret.h"
 
 namespace tutti {
-
-// 32 bytes from getrandom, or derived from what the user gave. Never printed: to_string gives a short fingerprint.
-class Secret {
- public:
-  static Secret random();
-  static Secret from_text(std::string_view text);  // SHA-256 of the text, which should be random
-  static Secret none();                            // --insecure: the handshake still names job, role and generation
-  static Result<Secret> from_bytes(std::span<const std::byte> bytes);  // exactly 32
-  // A file of mode 0600 (or stricter) owned by this user; trailing white space is ignored.
-  static Result<Secret> from_file(const std::string& path);
-
-  std::span<const std::byte, 32> bytes() const { return bytes_; }
-  bool is_none() const { return none_; }
-  std::string fingerprint() const;  // first 4 bytes of its SHA-256, as hex
-  // A sentence for the log if it was made from a text so short that it may be guessed; else empty.
-  std::string warning() const;
-
- private:
-  std::array<std::byte, 32> bytes_{};
-  bool none_ = false, short_ = false;
-};
 
 enum class Role : std::uint8_t { kStore = 1, kLocal = 2, kData = 3 };
 
@@ -55,7 +32,7 @@ struct Credentials {
   std::uint32_t generation = 0;  // of the world: a rank of an earlier one is refused
 };
 
-// What the client says of itself; the server gets it verified.
+// The client's description of itself; the server gets it verified.
 struct Hello {
   Role role = Role::kStore;
   std::int32_t rank = -1;     // global rank, -1 if none yet

@@ -78,7 +78,7 @@ std::string record_hello(const Credentials& credentials = ours(), Hello hello = 
   return read_all(pair.server.get());
 }
 
-TEST(Handshake, FriendsAreLetInAndTheServerLearnsWhoTheyAre) {
+TEST(Handshake, RanksOfTheJobPassAndTheServerLearnsTheirRanks) {
   const auto outcome = meet(ours(), ours());
   EXPECT_EQ(why(outcome.client), "ok");
   ASSERT_TRUE(outcome.server.ok());
@@ -129,7 +129,7 @@ TEST(Handshake, EveryDifferenceHasItsSentenceOnBothSides) {
   EXPECT_THAT(why(meet(ours(), ours(), {.role = Role::kData}).client), HasSubstr("serves another purpose"));
 }
 
-TEST(Handshake, ServersOfOtherKindsAreToldApart) {
+TEST(Handshake, ServersOfOtherKindsAreDifferentErrors) {
   EXPECT_THAT(why_not("HTTP/1.1 400 Bad Request\r\nServer: nginx\r\n"),
               HasSubstr("does not speak tutti's protocol: it said \"HTTP/1.1 400 Bad"));
   EXPECT_THAT(why_not("SSH-2.0-OpenSSH_9.2p1\r\n"), HasSubstr("it said \"SSH-2.0-OpenSSH"));
@@ -146,7 +146,7 @@ TEST(Handshake, SilentServerIsATimeout) {
   EXPECT_THAT(why(status), HasSubstr("took the connection but does not answer the handshake after"));
 }
 
-TEST(Handshake, StrangersAreTurnedAwayAtTheFirstWrongByteAndToldNothing) {
+TEST(Handshake, StrangersAreTurnedAwayAtTheFirstWrongByteWithoutAnAnswer) {
   for (const std::string text : {"GET / HTTP/1.1\r\n\r\n", "T", "TUTTI2", "\x16\x03\x01"}) {
     HandshakePair pair;
     const Credentials credentials = ours();

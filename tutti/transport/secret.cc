@@ -1,5 +1,8 @@
-// Where a job's secret comes from, and the checks that a file must pass before it counts as one.
+// The ways to hold a secret, and the checks that a file or a descriptor must pass before it counts as one.
+#include "tutti/transport/secret.h"
+
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,7 +11,6 @@
 
 #include "tutti/base/text.h"
 #include "tutti/transport/crypto.h"
-#include "tutti/transport/handshake.h"
 
 namespace tutti {
 namespace {
@@ -84,14 +86,40 @@ std::string Secret::warning() const {
 
 std::string Secret::fingerprint() const {
   if (none_) return "none";
-  std::string text;
   const crypto::Digest digest = crypto::sha256(bytes_);
-  for (const std::byte b : std::span(digest).first(4)) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    text += kDigits[std::to_integer<unsigned>(b) >> 4];
-    text += kDigits[std::to_integer<unsigned>(b) & 15];
-  }
-  return text;
+  return crypto::to_hex(std::span(digest).first(4));
 }
+
+Result<Secret> Secret::from_descriptor(const std::string& number) {
+  const auto wrong = [&](const std::string& how) {
+    return Error{.code = Code::kUsage,
+                 .detail = "TUTTI_SECRET_FD is \"" + number + "\", " + how,
+                 .hint =
+                     "a program between tutti run and this one closes descriptors; give the secret as a file: tutti "
+                     "run --secret-file"};
+  };
+  const auto fd = parse_int(number);
+  if (!fd || *fd < 0 || *fd > INT32_MAX) return wrong("expected the number of a descriptor");
+  constexpr std::size_t kSize = sizeof(Secret::bytes_);
+  std::array<std::byte, kSize + 1> bytes;
+  // From the start and without moving the offset, which all workers share.
+  const ssize_t size = ::pread(int(*fd), bytes.data(), bytes.size(), 0);
+  if (size < 0) return wrong(errno == EBADF ? "but no such descriptor is open" : "but it cannot be read as a secret");
+  if (std::size_t(size) != kSize) return wrong("but it holds no secret of 32 bytes");
+  return from_bytes(std::span(bytes).first(kSize));
+}
+
+Result<Fd> secret_descriptor(const Secret& secret) {
+  Fd fd(::memfd_create("tutti-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto bytes = secret.bytes();
+  if (!fd || ::write(fd.get(), bytes.data(), bytes.size()) != ssize_t(bytes.size()) ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+    return system_error(
+        errno, "could not make the descriptor with the job's secret",
+        errno == EFBIG ? "memory counts as a file for the limit of file sizes: ulimit -f unlimited" : "");
+  return fd;
+}
+
+std::string random_secret_text() { return crypto::to_hex(Secret::random().bytes()); }
 
 }  // namespace tutti

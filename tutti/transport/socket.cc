@@ -5,25 +5,30 @@
 // step. What will not heal by waiting (no such interface, no permission) ends it at once.
 #include "tutti/transport/socket.h"
 
+#include <dirent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <memory>
 #include <optional>
 #include <random>
+#include <sstream>
+#include <vector>
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/transport/abstract_socket.h"
-#include "tutti/transport/port_holder.h"
-#include "tutti/transport/sockaddr.h"
 
 namespace tutti {
 namespace {
@@ -39,7 +44,8 @@ Result<Fd> open_socket(int family) {
                         errno == EMFILE ? "raise the limit of open files (ulimit -n)" : "");
   // Where the system's default is bbr, which paces what it sends even on loopback and inside a rack, cubic moves three
   // times as much. It must be chosen before the socket is connected (an accepted one takes it from the listener):
-  // a connection that began under bbr stays paced. A system without cubic, or that lets nobody choose, keeps its own.
+  // a connection that began under bbr stays paced. A system without cubic, or one that forbids the choice, keeps its
+  // own.
   if (family != AF_UNIX) (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
   return fd;
 }
@@ -56,15 +62,20 @@ void set_tcp_options(int fd) {
   set(IPPROTO_TCP, TCP_KEEPCNT, 6);
 }
 
-bool has_file(const Address& address) { return address.is_unix() && !is_abstract(address); }
+// Processes of this user, and root, may talk to us over a Unix socket.
+bool is_trusted(const ucred& process) { return process.uid == ::geteuid() || process.uid == 0; }
 
-// A socket file to which nobody listens any more: left by a program that was killed.
-bool is_abandoned(const SocketAddress& address, const std::string& path) {
-  struct stat info;
-  if (::lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != ::geteuid()) return false;
-  const auto probe = open_socket(AF_UNIX);
-  return probe.ok() && ::connect(probe->get(), address.get(), address.length) != 0 && errno == ECONNREFUSED;
+// An abstract name may have been taken by another user. kRefused unless a process of this user, or root, listens there.
+Status check_listener(int fd, const Address& address) {
+  const auto listener = peer_process(fd);
+  if (!listener) return system_error(errno, "cannot tell who listens at " + to_string(address));
+  if (is_trusted(*listener)) return {};
+  return Error{.code = Code::kRefused,
+               .detail = "pid " + std::to_string(listener->pid) + " of user id " + std::to_string(listener->uid) +
+                         " listens at " + to_string(address) + ", not a process of this user"};
 }
+
+bool has_file(const Address& address) { return address.is_unix() && !is_abstract(address); }
 
 Error listen_error(int errno_value, const Address& address) {
   const std::string where = to_string(address);
@@ -103,7 +114,7 @@ Result<Fd> connect_once(const Address& address, Deadline deadline) {
   if (is_abstract(address)) TUTTI_TRY(check_listener(fd.get(), address));
   if (!address.is_unix()) {
     set_tcp_options(fd.get());
-    // The kernel may pick the target's own port as ours when nobody listens there: a socket connected to itself.
+    // The kernel may pick the target's own port as ours when no process listens there: a socket connected to itself.
     if (local_address(fd.get()) == peer_address(fd.get())) return failure(ECONNREFUSED);
   }
   return fd;
@@ -140,7 +151,7 @@ Result<Fd> connect_any(const Address& address, Deadline deadline) {
   return last;
 }
 
-// Whoever sees an abstract name may knock as often as he likes, and must not fill our log.
+// A process that sees an abstract name may connect as often as it likes, and must not fill our log.
 void tell_of_stranger(const ucred& stranger, const Address& at) {
   static std::atomic<std::int64_t> quiet_until{0};
   const std::int64_t time = now().time_since_epoch().count();
@@ -184,7 +195,7 @@ Result<Listener> listen(const Address& address, int backlog) {
   }
   if (target.family() == AF_INET6) (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   bool bound = ::bind(fd.get(), target.get(), target.length) == 0;
-  if (!bound && errno == EADDRINUSE && has_file(address) && is_abandoned(target, address.path)) {
+  if (!bound && errno == EADDRINUSE && has_file(address) && is_abandoned_socket(address.path)) {
     (void)::unlink(address.path.c_str());
     bound = ::bind(fd.get(), target.get(), target.length) == 0;
   }
@@ -235,11 +246,8 @@ Result<Fd> accept(const Listener& listener) {
         set_tcp_options(fd.get());
         return fd;
       }
-      ucred peer{};
-      socklen_t size = sizeof peer;
-      if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-          (peer.uid == ::geteuid() || peer.uid == 0))
-        return fd;
+      const ucred peer = peer_process(fd.get()).value_or(ucred{.pid = 0, .uid = ~uid_t(0), .gid = ~gid_t(0)});
+      if (is_trusted(peer)) return fd;
       tell_of_stranger(peer, listener.address);
       continue;
     }
@@ -272,6 +280,96 @@ Address peer_address(int fd) {
   SocketAddress address;
   if (::getpeername(fd, address.get(), &address.length) != 0) return {};
   return from_socket_address(address);
+}
+
+std::optional<ucred> peer_process(int fd) {
+  ucred process{};
+  socklen_t size = sizeof process;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &process, &size) != 0) return std::nullopt;
+  return process;
+}
+
+bool is_abandoned_socket(const std::string& path) {
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode) || info.st_uid != ::geteuid()) return false;
+  const auto address = to_socket_address(Address{.path = path});
+  const auto probe = open_socket(AF_UNIX);
+  return address.ok() && probe.ok() && ::connect(probe->get(), address->get(), address->length) != 0 &&
+         errno == ECONNREFUSED;
+}
+
+// ---- the process at a port ----
+
+namespace {
+
+struct ListeningSocket {
+  std::string inode;
+  uid_t user;
+};
+
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+// A line: "0: 0100007F:7350 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000  0 4711 ..."
+std::optional<ListeningSocket> find_listener(const char* table, std::uint16_t port) {
+  std::ifstream in(table);
+  std::string line;
+  std::getline(in, line);
+  while (std::getline(in, line)) {
+    std::istringstream fields(line);
+    std::string slot, local, remote, state, queues, timer, retransmits, user, timeout, inode;
+    if (!(fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode))
+      continue;
+    const auto colon = local.rfind(':');
+    if (state != "0A" || colon == local.npos) continue;
+    if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) == port)
+      return ListeningSocket{inode, uid_t(parse_int(user).value_or(-1))};
+  }
+  return std::nullopt;
+}
+
+std::string command_line(const std::string& process) {
+  std::ifstream in("/proc/" + process + "/cmdline");
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');  // '\0' between, '\n' inside
+  text = trim(text);
+  if (text.size() > 80) text = text.substr(0, 77) + "...";
+  return sanitize_line(text);  // anybody's process
+}
+
+bool has_socket(const std::string& process, const std::string& link) {
+  const std::string path = "/proc/" + process + "/fd";
+  const std::unique_ptr<DIR, CloseFolder> folder(::opendir(path.c_str()));
+  if (!folder) return false;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    char target[64];
+    const ssize_t size = ::readlink((path + "/" + entry->d_name).c_str(), target, sizeof target);
+    if (size > 0 && std::string_view(target, std::size_t(size)) == link) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// /proc/net/tcp lists each listening socket with its port, the owner's user id and an inode; /proc/PID/fd holds links
+// "socket:[INODE]". The link can be read for processes of the same user (all, for root); for the others the user's name
+// is what remains.
+std::string port_holder(const Address& address) {
+  if (address.is_unix()) return {};
+  auto socket = find_listener("/proc/net/tcp", address.port);
+  if (!socket) socket = find_listener("/proc/net/tcp6", address.port);
+  if (!socket) return {};
+  const std::unique_ptr<DIR, CloseFolder> proc(::opendir("/proc"));
+  const std::string link = "socket:[" + socket->inode + "]";
+  while (const dirent* entry = proc ? ::readdir(proc.get()) : nullptr) {
+    const std::string process = entry->d_name;
+    if (parse_int(process) && has_socket(process, link)) return "pid " + process + " (" + command_line(process) + ")";
+  }
+  const passwd* user = ::getpwuid(socket->user);
+  return user ? std::string("a process of user ") + user->pw_name
+              : "a process of user id " + std::to_string(socket->user);
 }
 
 }  // namespace tutti

@@ -1,5 +1,8 @@
 #pragma once
-// Stream sockets, with deadlines and errors that say who holds a port or why nobody answers.
+// Stream sockets, with deadlines and errors that name the process that holds a port, or the reason for no answer.
+#include <sys/socket.h>
+
+#include <optional>
 #include <span>
 
 #include "tutti/base/deadline.h"
@@ -20,7 +23,7 @@ Result<Listener> listen(const Address& address, int backlog = 512);
 
 // Connects to the first address of `address` that answers; retries refused connections with a growing, jittered pause
 // until the deadline when `retry` is set; a line on the log every 5 s. The socket is non-blocking, close-on-exec and,
-// for TCP, TCP_NODELAY with keep-alives. kUnreachable tells the address, the time waited, and what to look at.
+// for TCP, TCP_NODELAY with keep-alives. kUnreachable names the address, the time waited, and what to check.
 Result<Fd> connect(const Address& address, Deadline deadline, bool retry = false);
 // One waiting connection, with the same options; an invalid Fd where none waits. Over a Unix socket only processes of
 // this user (or root) are let in.
@@ -28,6 +31,13 @@ Result<Fd> accept(const Listener& listener);
 
 Address local_address(int fd);
 Address peer_address(int fd);
+// The process at the other end of a connected Unix socket, from the kernel; none where it does not tell.
+std::optional<ucred> peer_process(int fd);
+// Whether a Unix socket file of this user is left over: its process was killed, and nothing listens there.
+bool is_abandoned_socket(const std::string& path);
+// The process that listens at a TCP port, as far as /proc shows it to this user: "pid 1234 (python3 train.py)", "a
+// process of user postgres", or empty.
+std::string port_holder(const Address& address);
 
 // All bytes, on a non-blocking socket. A closed connection is kPeerLost.
 Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline);

@@ -15,7 +15,7 @@
 #include <fstream>
 #include <thread>
 
-#include "tutti/transport/abstract_socket.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {
@@ -59,7 +59,7 @@ TEST(Socket, ListenChoosesAPortAndConnectFindsIt) {
   }
 }
 
-TEST(Socket, AcceptWithNobodyWaitingIsNoError) {
+TEST(Socket, AcceptWithoutAConnectionIsNoError) {
   const auto listener = listen(kAnyPort).or_throw();
   EXPECT_FALSE(bool(accept(listener).or_throw()));
 }
@@ -82,7 +82,7 @@ TEST(Socket, AddressOfAnotherMachineListsOurs) {
               HasSubstr("a listener needs a numeric address"));
 }
 
-TEST(Socket, NobodyListeningTellsAddressTimeAndHint) {
+TEST(Socket, AnErrorWithoutAListenerHasAddressTimeAndHint) {
   Address address;
   { address = listen(kAnyPort).or_throw().address; }
   const auto fd = connect(address, soon());

@@ -2,7 +2,7 @@
 // shares would make all wait for it. A chunk opens with its place in the sequence of bytes, so the receiver takes
 // chunks in order, from whichever stream has the next; what other streams bring early waits in their sockets.
 //
-// What is short enough for one chunk goes by the first stream while that has room, and is looked for there first.
+// A message that fits one chunk goes by the first stream while that has room, and is expected there first.
 #include "tutti/transport/striped_link.h"
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 #pragma once
-// A Request as an entry of the flight recorder (tutti/trace/flight_recorder.h), and writing the record on demand.
+// A Request as an entry of the flight recorder (tutti/trace/flight/recorder.h), and writing the record on demand.
 #include <string>
 
 #include "tutti/base/call_site.h"
 #include "tutti/comm/group.h"
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/request.h"
-#include "tutti/trace/flight_recorder.h"
+#include "tutti/trace/flight/recorder.h"
 
 namespace tutti {
 

@@ -17,7 +17,7 @@
 #include "tutti/comm/plans/network.h"
 #include "tutti/comm/shared_memory/group_memory.h"
 #include "tutti/store/store.h"
-#include "tutti/trace/flight_recorder.h"
+#include "tutti/trace/flight/recorder.h"
 #include "tutti/transport/shm/host.h"
 #include "tutti/transport/tcp/tcp_transport.h"
 

@@ -8,7 +8,7 @@
 #include "tutti/base/call_site.h"
 #include "tutti/comm/layout.h"
 #include "tutti/comm/shared_memory/channel.h"
-#include "tutti/trace/flight_ring.h"
+#include "tutti/trace/flight/ring.h"
 
 namespace tutti {
 

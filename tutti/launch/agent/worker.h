@@ -8,7 +8,7 @@
 #include "tutti/launch/output/output.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/reports/report.h"
-#include "tutti/trace/progress_reader.h"
+#include "tutti/trace/progress/reader.h"
 
 namespace tutti {
 

@@ -11,7 +11,7 @@
 
 #include "tutti/launch/agent/signals.h"
 #include "tutti/launch/environment.h"
-#include "tutti/trace/progress_page.h"
+#include "tutti/trace/progress/page.h"
 
 namespace tutti {
 namespace {

@@ -59,7 +59,7 @@ void FailoverPrimary::turn() {
   if (ballot_.give(electorate.round, self_)) voices.insert(self_);
   const std::size_t count = electorate.count(voices);
   if (electorate.enough_for_primary(count)) {
-    if (server_.go_on().ok())
+    if (server_.serve_alone().ok())
       say_("the node that keeps a copy of the store is silent: the store goes on without it, as " +
            of_nodes(count, electorate) + " are here");
     return;
@@ -105,15 +105,16 @@ std::unique_ptr<StoreServer> FailoverStandby::release() {
 }
 
 void FailoverStandby::turn() {
-  const StoreRole standing = server_->standing();
-  if (standing == StoreRole::kPrimary || standing == StoreRole::kDeposed) return;
+  const StoreRole standing = server_->role();
+  if (standing == StoreRole::kPrimary || standing == StoreRole::kDemoted) return;
   const auto text = server_->peek(keys::kRoster);
   const auto roster = text ? parse_roster(*text) : std::nullopt;
   if (!roster) return;
   Electorate electorate{.round = roster->round, .members = {}};
   for (const JoinRequest& comer : roster->nodes) electorate.members.push_back(number_of(comer.id));
   box_->ask_voices(electorate.round);
-  if (server_->in_doubt() && may_go_on(electorate)) (void)server_->go_on();  // refused: asked again in the next turn
+  if (server_->in_doubt() && may_go_on(electorate))
+    (void)server_->serve_alone();  // refused: asked again in the next turn
 }
 
 bool FailoverStandby::may_go_on(const Electorate& electorate) {

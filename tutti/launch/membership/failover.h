@@ -12,7 +12,7 @@
 #include "tutti/launch/membership/heartbeat.h"
 #include "tutti/launch/membership/ticker.h"
 #include "tutti/launch/membership/vote.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 
 namespace tutti {
 
@@ -64,7 +64,7 @@ class FailoverStandby {
   const Address& primary() const { return options_.primary; }
   Address address() const { return server_->address(); }
   std::string box() const { return box_->address(); }
-  StoreRole standing() const { return server_->standing(); }
+  StoreRole standing() const { return server_->role(); }
   // This agent has lost the primary, and gives its voice to itself. `ended`: the primary's host says that its agent has
   // ended; for a job of two nodes, where there is no majority, that is enough if nobody serves there either.
   void primary_is_lost(bool ended);

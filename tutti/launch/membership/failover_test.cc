@@ -95,7 +95,7 @@ TEST_F(Succession, HalfOfTheNodesLetThePrimaryGoOn) {
   wire_.silence(true);
   successor_->primary_is_lost(false);
   EXPECT_TRUE(eventually(
-      [&] { return primary_->standing() == StoreRole::kPrimary && !primary_->in_doubt() && primary_goes_on(); }));
+      [&] { return primary_->role() == StoreRole::kPrimary && !primary_->in_doubt() && primary_goes_on(); }));
   const int asked = asked_[3];
   const auto late = pulse(3, successor_->box(), 2);
   EXPECT_TRUE(eventually([&] { return asked_[3] > asked; })) << "it has no voice left";

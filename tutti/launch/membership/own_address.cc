@@ -8,7 +8,6 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/address.h"
-#include "tutti/transport/sockaddr.h"
 
 namespace tutti {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "tests/harness/eventually.h"
 #include "tutti/launch/membership/keys.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {

@@ -11,8 +11,8 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/membership/keys.h"
 #include "tutti/launch/membership/own_address.h"
-#include "tutti/rendezvous/serving.h"
-#include "tutti/transport/port_holder.h"
+#include "tutti/rendezvous/reach_store.h"
+#include "tutti/transport/socket.h"
 
 namespace tutti {
 namespace {
@@ -178,7 +178,7 @@ Status StoreEndpoint::follow_signpost(const std::string& address) {
 
 bool StoreEndpoint::is_deposed(Deadline deadline) {
   if (!server_) return false;
-  if (server_->standing() == StoreRole::kDeposed) return true;
+  if (server_->role() == StoreRole::kDemoted) return true;
   if (!server_->in_doubt()) return false;
   for (const Address& other : servers()) {
     if (other == server_->address()) continue;
@@ -201,7 +201,7 @@ Result<std::string> StoreEndpoint::settle(const Participants& roster, std::uniqu
   back_to_primary();
   const Address primary = dynamic_cast<const TcpStore&>(*store).server();
   if (successor_ &&
-      (roster.successor != id_ || successor_->primary() != primary || successor_->standing() != StoreRole::kFollower))
+      (roster.successor != id_ || successor_->primary() != primary || successor_->standing() != StoreRole::kStandby))
     successor_.reset();
   StorePair pair{.round = roster.round, .servers = to_string(primary), .successor = {}, .box = {}};
   if (roster.successor == id_) pair = keep_copy(roster, primary);

@@ -11,7 +11,7 @@
 #include "tutti/launch/membership/nodes_options.h"
 #include "tutti/launch/membership/redirect.h"
 #include "tutti/store/etcd/etcd_store.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 
 namespace tutti {

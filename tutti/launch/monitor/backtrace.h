@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tutti/base/deadline.h"
-#include "tutti/trace/progress_reader.h"
+#include "tutti/trace/progress/reader.h"
 
 namespace tutti {
 

@@ -9,7 +9,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/monitor/backtrace.h"
 #include "tutti/launch/output/error_files.h"
-#include "tutti/trace/flight_folder.h"
+#include "tutti/trace/flight/dump.h"
 
 namespace tutti {
 namespace {

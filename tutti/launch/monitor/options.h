@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "tutti/base/clock.h"
-#include "tutti/trace/flight_recorder.h"
+#include "tutti/trace/flight/recorder.h"
 
 namespace tutti {
 

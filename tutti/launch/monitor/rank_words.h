@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tutti/launch/monitor/options.h"
-#include "tutti/trace/progress_reader.h"
+#include "tutti/trace/progress/reader.h"
 
 namespace tutti {
 

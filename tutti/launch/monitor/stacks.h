@@ -8,7 +8,7 @@
 
 #include "tutti/launch/monitor/process_facts.h"
 #include "tutti/launch/monitor/tool.h"
-#include "tutti/trace/progress_reader.h"
+#include "tutti/trace/progress/reader.h"
 
 namespace tutti {
 

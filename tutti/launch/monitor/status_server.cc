@@ -11,9 +11,8 @@
 
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/job_names.h"
-#include "tutti/rendezvous/secret.h"
-#include "tutti/rendezvous/sweep.h"
+#include "tutti/rendezvous/identity.h"
+#include "tutti/rendezvous/job_secret.h"
 
 namespace tutti {
 namespace {

@@ -19,7 +19,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/shallow_json.h"
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
 
 namespace tutti {
 namespace {

@@ -4,7 +4,7 @@
 #include "tests/harness/eventually.h"
 #include "tutti/launch/monitor/peer_status.h"
 #include "tutti/launch/reports/shared_report.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {

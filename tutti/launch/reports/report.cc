@@ -9,7 +9,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
-#include "tutti/trace/flight_dump.h"
+#include "tutti/trace/flight/dump.h"
 
 namespace tutti {
 namespace {

@@ -1,16 +1,16 @@
 // The verbs of a Store in etcd's terms. A value is a key; reading, comparing and writing it is one transaction, tried
-// again when somebody else was faster (add, append). Whoever waits reads, and then *watches* the first key that he
-// lacks from the very next revision on, so that nothing is missed in between and nobody polls. A queue is a folder of
-// keys with random names, whose order is that of their creation: a push need not know what else is there.
+// again when another process was faster (add, append). A call that waits reads, and then *watches* the first key that
+// it lacks from the very next revision on, so that it misses nothing in between and does not poll. A queue is a folder
+// of keys with random names, whose order is that of their creation: a push need not know what else is there.
 #include "tutti/store/etcd/etcd_store.h"
 
 #include <set>
 
 #include "tutti/base/mutex.h"
 #include "tutti/base/text.h"
-#include "tutti/store/etcd/meeting.h"
 #include "tutti/store/etcd/session.h"
-#include "tutti/store/table_store.h"
+#include "tutti/store/request.h"
+#include "tutti/store/store.h"
 
 namespace tutti {
 namespace etcd {
@@ -22,14 +22,14 @@ constexpr Duration kGrace = std::chrono::seconds(2);    // beyond a wait's deadl
 constexpr std::size_t kOperationsPerTransaction = 100;  // etcd takes 128 unless told otherwise (--max-txn-ops)
 constexpr Duration kShortestLease = std::chrono::seconds(5);
 
-class EtcdStore final : public TableStore {
+class EtcdStore final : public Store {
  public:
   explicit EtcdStore(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 
-  Result<std::unique_ptr<Store>> clone(Deadline deadline) override {
-    auto twin = std::make_unique<EtcdStore>(TUTTI_TRY(session_->twin(deadline)));
-    twin->set_call_timeout(call_timeout());
-    return std::unique_ptr<Store>(std::move(twin));
+  Result<std::unique_ptr<Store>> clone(Deadline) override {
+    auto other = std::make_unique<EtcdStore>(TUTTI_TRY(session_->clone()));
+    other->set_call_timeout(call_timeout());
+    return std::unique_ptr<Store>(std::move(other));
   }
 
  private:
@@ -65,7 +65,7 @@ class EtcdStore final : public TableStore {
 Result<Reply> EtcdStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
   const MutexLock lock(mutex_);
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll)
-    return meet(*session_, request, deadline, waiting, kReportEvery);
+    return etcd::barrier(*session_, request, deadline, waiting, kReportEvery);
   return carry_out(request, deadline);
 }
 
@@ -98,7 +98,7 @@ Result<Reply> EtcdStore::carry_out(const StoreRequest& request, Deadline deadlin
     }
     case Op::kBarrier:
     case Op::kGatherAll:
-      break;  // call() sends these to meet()
+      break;  // call() sends these to barrier()
   }
   return Error{.code = Code::kInternal, .detail = "an operation without a meaning"};
 }
@@ -208,7 +208,7 @@ Result<Reply> EtcdStore::erase(const std::string& key, Deadline deadline) {
   Transaction transaction;
   transaction.success = {Delete{value_key(key)}, Delete{queue_folder(key), true}};
   const auto outcome = TUTTI_TRY(session_->change(std::move(transaction), deadline));
-  // Where the answer was lost nobody can say any more; that it existed is the likelier.
+  // If the answer was lost this is unknown; that it existed is the likelier.
   return Reply{.flag = outcome.answer_lost || outcome.answer.deleted > 0};
 }
 

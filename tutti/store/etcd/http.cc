@@ -4,10 +4,11 @@
 // about is the answer no.
 #include "tutti/store/etcd/http.h"
 
+#if __has_include(<curl/curl.h>)
 #include <curl/curl.h>
 #include <dlfcn.h>
 
-#include <mutex>
+#include <algorithm>
 
 namespace tutti::etcd {
 namespace {
@@ -211,3 +212,17 @@ Result<std::unique_ptr<Http>> open_http(Security security) {
 }
 
 }  // namespace tutti::etcd
+
+#else
+
+namespace tutti::etcd {
+
+Result<std::unique_ptr<Http>> open_http(Security) {
+  return Error{.code = Code::kUnsupported,
+               .detail = "this tutti was built without etcd: libcurl's headers were missing",
+               .hint = "install them (Debian: apt-get install libcurl4-openssl-dev) and build again"};
+}
+
+}  // namespace tutti::etcd
+
+#endif

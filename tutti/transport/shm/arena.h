@@ -17,8 +17,8 @@ class Arena {
  public:
   // Reserves address space only; reserve_bytes is rounded up to huge pages.
   static Result<Arena> create(std::size_t reserve_bytes);
-  // The arena of a peer, from its descriptor and its reserved(). kMismatch: it is no arena, could be cut under the
-  // feet of who reads it, or has fewer than `least` bytes.
+  // The arena of a peer, from its descriptor and its reserved(). kMismatch: it is no arena, could shrink under its
+  // readers, or has fewer than `least` bytes.
   static Result<Arena> map(Fd fd, std::size_t reserve_bytes, std::size_t least = 0);
 
   int fd() const { return fd_.get(); }
@@ -40,7 +40,7 @@ class Arena {
   std::size_t file_size_ = 0;  // more than size_ after a grow() that failed: a sealed file does not shrink
 };
 
-// What one of `local_ranks` ranks reserves where nobody says otherwise: as much as the machine has memory, but all of
+// What one of `local_ranks` ranks reserves by default: as much as the machine has memory, but all of
 // them together only a part of a process's address space (128 TiB), for each process maps them all.
 std::size_t default_reserve(std::size_t machine_memory, int local_ranks);
 

@@ -77,7 +77,7 @@ TEST(Arena, LargePiecesLieInHugePages) {
   EXPECT_GE(huge, 20 * kMiB);
 }
 
-TEST(Arena, APeerThatSendsSomethingElseIsToldSo) {
+TEST(Arena, APeerThatSendsSomethingElseIsAnError) {
   const auto refusal = [](Fd fd, std::size_t reserved) {
     const auto arena = Arena::map(std::move(fd), reserved, 4096);
     return arena.ok() ? "" : to_string(arena.error());

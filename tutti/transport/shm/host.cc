@@ -13,13 +13,13 @@
 #include <new>
 
 #include "tutti/base/text.h"
-#include "tutti/transport/abstract_socket.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::byte kGoodbye{'G'}, kFlight{'F'};
-constexpr std::size_t kMostArrivals = 256;
+constexpr std::size_t kMostHalfOpen = 256;
 constexpr auto kHostHandshakeLimit = std::chrono::seconds(30);
 constexpr auto kHostLook = std::chrono::seconds(1);
 
@@ -35,17 +35,7 @@ Result<std::shared_ptr<Arena>> make_arena(std::size_t heap_limit) {
   return arena;
 }
 
-Result<std::shared_ptr<Fd>> make_bell() {
-  auto fd = std::make_shared<Fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!*fd) return system_error(errno, "cannot create an eventfd");
-  return fd;
-}
-
-pid_t peer_pid(int socket) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
-}
+Result<std::shared_ptr<Fd>> make_bell() { return std::make_shared<Fd>(TUTTI_TRY(make_eventfd())); }
 
 }  // namespace
 
@@ -91,7 +81,7 @@ Status Host::join(const std::vector<std::string>& contacts, const std::vector<in
   }
   Status met;
   while (met.ok() && !missing_callers().empty()) met = answer(global_ranks, about, deadline);
-  arrivals_.clear();
+  half_open_.clear();
   TUTTI_TRY(met);
   settle_fences();
   listener_.fd.reset();
@@ -106,7 +96,7 @@ std::vector<int> Host::missing_callers() const {
   return missing;
 }
 
-// One look at the listener and at those who have not said yet who they are: a silent stranger keeps nobody waiting.
+// Checks the listener and those once that have not passed the handshake yet: a silent stranger delays no rank.
 Status Host::answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about,
                     Deadline deadline) {
   if (deadline.expired()) {
@@ -116,30 +106,30 @@ Status Host::answer(const std::vector<int>& global_ranks, const std::function<St
                           "are they still running?");
   }
   std::vector<pollfd> polls;
-  if (arrivals_.size() < kMostArrivals) polls.push_back({listener_.fd.get(), POLLIN, 0});
-  for (const Arrival& arrival : arrivals_) polls.push_back({arrival.socket.get(), POLLIN, 0});
+  if (half_open_.size() < kMostHalfOpen) polls.push_back({listener_.fd.get(), POLLIN, 0});
+  for (const HalfOpen& half_open : half_open_) polls.push_back({half_open.socket.get(), POLLIN, 0});
   if (::poll(polls.data(), polls.size(), deadline.at_most(kHostLook).poll_timeout_ms()) < 0 && errno != EINTR)
     return system_error(errno, "poll failed");
-  while (arrivals_.size() < kMostArrivals) {
+  while (half_open_.size() < kMostHalfOpen) {
     Fd socket = TUTTI_TRY(accept(listener_));
     if (!socket) break;
-    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal),
-                         Deadline::after(kHostHandshakeLimit)});
+    half_open_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal),
+                          Deadline::after(kHostHandshakeLimit)});
   }
   Status trouble;
-  std::erase_if(arrivals_, [&](Arrival& arrival) {
-    const auto finished = arrival.handshake->advance(arrival.socket.get());
+  std::erase_if(half_open_, [&](HalfOpen& half_open) {
+    const auto finished = half_open.handshake->advance(half_open.socket.get());
     if (!finished.ok()) return true;  // a stranger: not our business, and no reason to stop
-    if (!*finished) return arrival.deadline.expired();
-    const std::uint64_t r = arrival.handshake->hello().channel;
+    if (!*finished) return half_open.deadline.expired();
+    const std::uint64_t r = half_open.handshake->hello().channel;
     if (r > std::uint64_t(rank_) && r < peers_.size() && !peers_[r].socket && trouble.ok())
-      trouble = about(introduce(int(r), std::move(arrival.socket), deadline), int(r));
+      trouble = about(introduce(int(r), std::move(half_open.socket), deadline), int(r));
     return true;
   });
   return trouble;
 }
 
-// Everybody can be fenced: then nobody who rings this rank has to fence.
+// If all ranks can be fenced, a rank that rings this one need not fence.
 void Host::settle_fences() {
   bool all = true;
   for (const PeerData& peer : peers_) all &= peer.line->registered.load() != 0;
@@ -161,7 +151,7 @@ Status Host::introduce(int local_rank, Fd socket, Deadline deadline) {
   peer.event_owner = std::make_shared<Fd>(std::move(received.fds[1]));
   peer.event_fd = peer.event_owner->get();
   peer.bell = Bell(peer.line, peer.event_fd);
-  peer.pid = peer_pid(socket.get());
+  if (const auto process = peer_process(socket.get())) peer.pid = process->pid;
   peer.socket = std::make_unique<Fd>(std::move(socket));
   return {};
 }

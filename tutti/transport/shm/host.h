@@ -1,10 +1,10 @@
 #pragma once
-// The ranks of one host, as one of them sees them: everybody's arena mapped, everybody's bell, and who is still alive.
+// The ranks of one host, as one of them sees them: every rank's arena, mapped, its bell, and whether it is still alive.
 //
 // Joining: each rank listens on a Unix socket that is in no folder, connects to the ranks below it, passes the
 // handshake of the job, and hands over two descriptors, its arena and its bell: nothing else has a name. The sockets
-// stay open: an end of file without a goodbye is the death of that rank. Threads: after join() everything but watch()
-// may be called from any thread; watch() belongs to the engine.
+// stay open: an end of file without a goodbye is the death of that rank. Threads: after join() any thread
+// may call everything.
 #include <poll.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace tutti {
 
 class Host {
  public:
-  enum class Peer : std::uint8_t { kAlive, kLeft, kFled, kLost };  // kFled: an exception drove it out
+  enum class Peer : std::uint8_t { kAlive, kLeft, kFled, kLost };  // kFled: it left because of an exception
 
   ~Host();  // says no goodbye
 
@@ -81,7 +81,7 @@ class Host {
     std::shared_ptr<std::atomic<Peer>> state;
   };
 
-  struct Arrival {  // a connection that came in and has not said yet who it is
+  struct HalfOpen {  // a connection that came in and has not passed the handshake yet
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
     Deadline deadline;
@@ -98,7 +98,7 @@ class Host {
   int global_rank_ = 0;
   std::unique_ptr<Credentials> credentials_;
   Listener listener_;
-  std::vector<Arrival> arrivals_;  // while joining
+  std::vector<HalfOpen> half_open_;  // while joining
   std::string contact_;
   std::vector<PeerData> peers_;
   Mutex watch_mutex_;  // around reading a note and storing what it says

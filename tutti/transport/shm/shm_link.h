@@ -30,8 +30,8 @@ class ShmLink final : public Link {
   static constexpr std::size_t kCapacity = 256 << 10;
 
   // `side` is 0 for the lower rank, 1 for the other. own_base and peer_base: where this process sees the memory in
-  // which the offsets of its own and of the peer's ring count. peer_gone: set by whoever learns of the peer's end; may
-  // be null. All but `peer_bell` are borrowed. The ring's memory is never freed here: it belongs to who allocated it.
+  // which the offsets of its own and of the peer's ring count. peer_gone: set when the peer's end is known; may be
+  // null. All but `peer_bell` are borrowed. The ring's memory is never freed here: it belongs to its allocator.
   ShmLink(ShmLinkControl* control, int side, std::byte* own_base, std::byte* peer_base, Allocate allocate,
           Bell peer_bell, const std::atomic<bool>* peer_gone, std::size_t capacity = kCapacity);
 

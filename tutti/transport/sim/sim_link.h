@@ -21,7 +21,7 @@ struct SimOptions {
   double bandwidth = 1e9;                // bytes a second, in each direction
   double overhead = 0;                   // seconds for which each piece keeps the wire busy besides its bytes
   double jitter = 0;                     // share of the latency
-  std::size_t largest_piece = 64 << 10;  // bytes that arrive together; pieces are of 1 to so many
+  std::size_t largest_piece = 64 << 10;  // bytes that arrive together; a piece has 1 to this many
   std::size_t capacity = 1 << 20;        // bytes that are under way or not received yet, in each direction
   std::uint64_t seed = 1;                // the pieces and their jitter are a function of it
 };

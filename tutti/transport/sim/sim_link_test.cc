@@ -43,7 +43,7 @@ TEST(SimLink, BytesAreNotThereBeforeTheyAreDue) {
   EXPECT_GE(to_seconds(now() - begin), 0.021) << "latency, and a thousand bytes at a million a second";
 }
 
-TEST(SimLink, RingsWhoMayGoOn) {
+TEST(SimLink, RingsTheEndThatMayProceed) {
   int first = 0, second = 0;
   auto [a, b] = make_sim_links(
       {.latency = 0, .bandwidth = 1e12}, [&] { ++first; }, [&] { ++second; });

@@ -1,13 +1,14 @@
 // One system call a call, never blocking. What is short goes through one array: gathering two buffers costs the kernel
 // more than copying a cache line or two costs us.
 //
-// Who waits does not look all the time: a look takes the socket's lock, and while it is held the peer's packets queue
-// up behind it. So after a look that found nothing the next one is a quarter of a microsecond later (measured between
-// two network namespaces, pinned or not: an exchange of 8 bytes takes 5.3 us so, 5.9 without and with half of one).
+// A rank that waits does not check all the time: a check takes the socket's lock, and while it is held the peer's
+// packets queue up behind it. So after a look that found nothing the next one is a quarter of a microsecond later
+// (measured between two network namespaces, pinned or not: an exchange of 8 bytes takes 5.3 us so, 5.9 without and with
+// half of one).
 //
 // A process that ends closes its connections, but a machine that loses power, or a cable, says nothing, and the kernel
 // retransmits for a quarter of an hour. What a living machine always does, however busy or stopped the process is, is
-// to acknowledge: data, keepalives, probes of a full window. So who is blocked looks once a second how long ago the
+// to acknowledge: data, keepalives, probes of a full window. So a blocked link checks once a second how long ago the
 // last acknowledgement came. (TCP_USER_TIMEOUT is no such limit: it also ends a connection whose peer lets its window
 // be full for that long.)
 #include "tutti/transport/tcp/tcp_link.h"

@@ -1,5 +1,5 @@
-// How a full mesh meets. Of two ranks the higher one dials and the lower one answers, so nobody waits in a circle: rank
-// 0 only answers, and whoever is answered by all lower ranks has dialled all it has to. Dialling blocks in the
+// How a full mesh connects. Of two ranks the higher one dials and the lower one answers, so no ranks wait in a circle:
+// rank 0 only answers, and a rank that all lower ranks have answered has dialled all it has to. Dialling blocks in the
 // handshake, so a few threads dial while the caller's thread answers; all of them are joined before connect() returns.
 //
 // Ranks do not call connect() at the same moment, nor for the same channel: a peer may be one group ahead. Its
@@ -7,7 +7,7 @@
 //
 // Strangers may connect in crowds and say nothing. There is room for some of them beside all ranks; when it is full, or
 // this process may have no more files, the connection with the oldest handshake gives way, as in the store. The next
-// connect() may come in an hour: until then sweep() lets in who comes, a rank that is ahead or a stranger, and has
+// connect() may come in an hour: until then sweep() accepts connections, of a rank that is ahead or a stranger, and has
 // strangers leave soon.
 #include "tutti/transport/tcp/tcp_transport.h"
 
@@ -80,7 +80,7 @@ struct TcpTransport::Dialers {
   }
 };
 
-struct TcpTransport::Meeting {
+struct TcpTransport::ConnectCall {
   std::span<const std::string> contacts;
   std::span<const int> global_ranks;
   int my_rank;
@@ -173,98 +173,97 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
                                                                       std::uint64_t channel, Deadline deadline) {
   const int size = int(contacts.size());
   Fd bell = TUTTI_TRY(make_eventfd());
-  Meeting meeting{.contacts = contacts,
-                  .global_ranks = global_ranks,
-                  .my_rank = my_rank,
-                  .channel = channel,
-                  .deadline = deadline,
-                  .bell = std::move(bell)};
-  meeting.answered.resize(size);
+  ConnectCall call{.contacts = contacts,
+                   .global_ranks = global_ranks,
+                   .my_rank = my_rank,
+                   .channel = channel,
+                   .deadline = deadline,
+                   .bell = std::move(bell)};
+  call.answered.resize(size);
   {
     MutexLock lock(mutex_);
-    meets_ = true;
+    is_connecting_ = true;
     prepare_sweep();
     for (int rank = my_rank + 1; rank < size; ++rank)
-      if (auto early = early_.extract({channel, global_ranks[rank]}))
-        meeting.answered[rank] = std::move(early.mapped());
+      if (auto early = early_.extract({channel, global_ranks[rank]})) call.answered[rank] = std::move(early.mapped());
   }
   {
-    MutexLock lock(meeting.mutex);
-    meeting.dialled.resize(size);
+    MutexLock lock(call.mutex);
+    call.dialled.resize(size);
     for (int rank = my_rank - 1; rank >= 0; --rank)
-      if (meeting.wants(rank)) meeting.to_dial.push_back(rank);
-    meeting.dialers = std::min(kDialers, int(meeting.to_dial.size()));
+      if (call.wants(rank)) call.to_dial.push_back(rank);
+    call.dialers = std::min(kDialers, int(call.to_dial.size()));
   }
 
   Status status;
   {
     Dialers dialers;
-    status = start_dialers(meeting, dialers.threads);
-    if (status.ok()) status = receive(meeting);
-    if (!status.ok()) meeting.fail(status);
+    status = start_dialers(call, dialers.threads);
+    if (status.ok()) status = receive(call);
+    if (!status.ok()) call.fail(status);
   }
-  end_meeting();
+  end_connect();
   if (!status.ok()) return status;
 
   std::vector<std::unique_ptr<Link>> links(size);
-  MutexLock lock(meeting.mutex);
+  MutexLock lock(call.mutex);
   for (int rank = 0; rank < size; ++rank) {
-    Fd& socket = rank < my_rank ? meeting.dialled[rank] : meeting.answered[rank];
+    Fd& socket = rank < my_rank ? call.dialled[rank] : call.answered[rank];
     if (socket) links[rank] = make_tcp_link(std::move(socket), contacts[rank], peer_timeout_);
   }
   return links;
 }
 
 // Fewer than wanted are enough: one of them dials whom no other has dialled.
-Status TcpTransport::start_dialers(Meeting& meeting, std::vector<std::thread>& dialers) {
-  MutexLock lock(meeting.mutex);
-  for (const int wanted = meeting.dialers; int(dialers.size()) < wanted;) {
-    auto dialer = start_thread([this, &meeting] { dial_all(meeting); });
+Status TcpTransport::start_dialers(ConnectCall& call, std::vector<std::thread>& dialers) {
+  MutexLock lock(call.mutex);
+  for (const int wanted = call.dialers; int(dialers.size()) < wanted;) {
+    auto dialer = start_thread([this, &call] { dial_all(call); });
     if (dialer.ok()) {
       dialers.push_back(*std::move(dialer));
       continue;
     }
-    meeting.dialers = int(dialers.size());
+    call.dialers = int(dialers.size());
     return dialers.empty() ? dialer.status() : Status();
   }
   return {};
 }
 
 // One of the threads that dial.
-void TcpTransport::dial_all(Meeting& meeting) {
+void TcpTransport::dial_all(ConnectCall& call) {
   for (;;) {
     int rank;
     {
-      MutexLock lock(meeting.mutex);
-      if (meeting.to_dial.empty()) {
-        --meeting.dialers;
-        (void)::eventfd_write(meeting.bell.get(), 1);
+      MutexLock lock(call.mutex);
+      if (call.to_dial.empty()) {
+        --call.dialers;
+        (void)::eventfd_write(call.bell.get(), 1);
         return;
       }
-      rank = meeting.to_dial.back();
-      meeting.to_dial.pop_back();
+      rank = call.to_dial.back();
+      call.to_dial.pop_back();
     }
-    auto socket = dial(meeting, rank);
+    auto socket = dial(call, rank);
     if (!socket.ok()) {
-      meeting.fail(about(socket.error(), rank));
+      call.fail(about(socket.error(), rank));
     } else {
-      MutexLock lock(meeting.mutex);
-      meeting.dialled[rank] = *std::move(socket);
+      MutexLock lock(call.mutex);
+      call.dialled[rank] = *std::move(socket);
     }
   }
 }
 
-Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
-  const Address address = TUTTI_TRY(parse_address(meeting.contacts[rank]));
+Result<Fd> TcpTransport::dial(ConnectCall& call, int rank) {
+  const Address address = TUTTI_TRY(parse_address(call.contacts[rank]));
   for (int tries = 1;; ++tries) {
-    auto connected = tutti::connect(address, meeting.deadline.at_most(kTransportLook));
+    auto connected = tutti::connect(address, call.deadline.at_most(kTransportLook));
     if (!connected.ok()) {
       Error error = connected.error();
-      error.waited = meeting.deadline.waited(), error.limit = meeting.deadline.limit();
-      // A contact is published by a process that listens: if nobody does, that process has ended. A silent network may
+      error.waited = call.deadline.waited(), error.limit = call.deadline.limit();
+      // A contact is published by a process that listens: if none does, that process has ended. A silent network may
       // heal.
       const bool may_heal = error.code == Code::kUnreachable && error.errno_value != ECONNREFUSED;
-      if (!may_heal || meeting.deadline.expired() || meeting.failed()) {
+      if (!may_heal || call.deadline.expired() || call.failed()) {
         error.hint = contact_hint(error, address);
         return error;
       }
@@ -273,42 +272,42 @@ Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
     }
     Fd socket = *std::move(connected);
     {
-      MutexLock lock(meeting.mutex);
-      if (!meeting.failure.ok()) return meeting.failure;
-      meeting.open.insert(socket.get());
+      MutexLock lock(call.mutex);
+      if (!call.failure.ok()) return call.failure;
+      call.open.insert(socket.get());
     }
     const Status welcome =
         handshake_as_client(socket.get(), credentials_,
-                            {.role = Role::kData, .rank = global_rank_, .channel = meeting.channel}, meeting.deadline);
+                            {.role = Role::kData, .rank = global_rank_, .channel = call.channel}, call.deadline);
     {
-      MutexLock lock(meeting.mutex);
-      meeting.open.erase(socket.get());
+      MutexLock lock(call.mutex);
+      call.open.erase(socket.get());
     }
     if (welcome.ok()) return socket;
-    if (welcome.error().code != Code::kPeerLost || tries == kTries || meeting.failed()) return welcome;
+    if (welcome.error().code != Code::kPeerLost || tries == kTries || call.failed()) return welcome;
   }
 }
 
 // The caller's thread: answers until every link stands.
-Status TcpTransport::receive(Meeting& meeting) {
+Status TcpTransport::receive(ConnectCall& call) {
   for (;;) {
-    const std::vector<int> missing = meeting.missing_callers();
+    const std::vector<int> missing = call.missing_callers();
     {
-      MutexLock lock(meeting.mutex);
-      if (!meeting.failure.ok()) return meeting.failure;
-      if (missing.empty() && meeting.dialers == 0) return {};
+      MutexLock lock(call.mutex);
+      if (!call.failure.ok()) return call.failure;
+      if (missing.empty() && call.dialers == 0) return {};
     }
-    if (meeting.deadline.expired()) {
+    if (call.deadline.expired()) {
       if (!missing.empty()) {
-        Error error = meeting.deadline.error(ranks_words(missing) + " did not connect to " + contact(),
-                                             "look at the logs of those ranks; can they reach this address? --iface or "
-                                             "TUTTI_IFACE chooses another network");
+        Error error = call.deadline.error(ranks_words(missing) + " did not connect to " + contact(),
+                                          "look at the logs of those ranks; can they reach this address? --iface or "
+                                          "TUTTI_IFACE chooses another network");
         error.operation = "connecting";
         return error;
       }
       // Only dialling is left: its own errors, which say more, come with the same deadline.
     }
-    std::vector<pollfd> polls{{.fd = meeting.bell.get(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> polls{{.fd = call.bell.get(), .events = POLLIN, .revents = 0}};
     Duration pause = kTransportLook;
     {
       MutexLock lock(mutex_);
@@ -316,18 +315,18 @@ Status TcpTransport::receive(Meeting& meeting) {
         pause = kCrowdPatience;
       else
         polls.push_back({.fd = listener_.fd.get(), .events = POLLIN, .revents = 0});
-      for (const Arrival& arrival : arrivals_)
-        polls.push_back({.fd = arrival.socket.get(), .events = POLLIN, .revents = 0});
+      for (const HalfOpen& half_open : half_open_)
+        polls.push_back({.fd = half_open.socket.get(), .events = POLLIN, .revents = 0});
     }
-    const Deadline look = meeting.deadline.expired() ? Deadline::after(pause) : meeting.deadline.at_most(pause);
+    const Deadline look = call.deadline.expired() ? Deadline::after(pause) : call.deadline.at_most(pause);
     if (::poll(polls.data(), polls.size(), look.poll_timeout_ms()) < 0 && errno != EINTR)
       return system_error(errno, "poll failed");
     eventfd_t rings;
-    (void)::eventfd_read(meeting.bell.get(), &rings);
+    (void)::eventfd_read(call.bell.get(), &rings);
     MutexLock lock(mutex_);
-    advance_all(&meeting);
-    if (const Status taken = accept_all(meeting.contacts.size()); !taken.ok())
-      return taken.error().code == Code::kLimit ? out_of_files(taken.error(), meeting) : taken;
+    advance_all(&call);
+    if (const Status taken = accept_all(call.contacts.size()); !taken.ok())
+      return taken.error().code == Code::kLimit ? out_of_files(taken.error(), call) : taken;
   }
 }
 
@@ -339,12 +338,12 @@ Status TcpTransport::accept_all(std::size_t expected) {
     auto socket = accept(listener_);
     if (socket.ok() && !*socket) return {};
     if (socket.ok()) {
-      arrivals_.push_back({*std::move(socket), std::make_unique<ServerHandshake>(credentials_, Role::kData),
-                           Deadline::after(kHandshakeLimit), now()});
+      half_open_.push_back({*std::move(socket), std::make_unique<ServerHandshake>(credentials_, Role::kData),
+                            Deadline::after(kHandshakeLimit), now()});
       continue;
     }
-    if (socket.error().code != Code::kLimit || arrivals_.empty()) return socket.status();
-    if (!make_room(arrivals_.size())) break;
+    if (socket.error().code != Code::kLimit || half_open_.empty()) return socket.status();
+    if (!make_room(half_open_.size())) break;
   }
   crowded_ = true;
   return {};
@@ -352,52 +351,52 @@ Status TcpTransport::accept_all(std::size_t expected) {
 
 // Whether there are fewer arrivals than `most`, by now: the oldest gives way if it has had its time.
 bool TcpTransport::make_room(std::size_t most) {
-  if (arrivals_.size() < most) return true;
-  if (now() - arrivals_.front().since < kCrowdPatience) return false;
-  log::debug("dropped a connection from " + to_string(peer_address(arrivals_.front().socket.get())) + " to " +
+  if (half_open_.size() < most) return true;
+  if (now() - half_open_.front().since < kCrowdPatience) return false;
+  log::debug("dropped a connection from " + to_string(peer_address(half_open_.front().socket.get())) + " to " +
              contact() + ": its handshake took too long while others waited");
-  arrivals_.erase(arrivals_.begin());
+  half_open_.erase(half_open_.begin());
   return true;
 }
 
-Error TcpTransport::out_of_files(Error error, const Meeting& meeting) const {
+Error TcpTransport::out_of_files(Error error, const ConnectCall& call) const {
   error.operation = "connecting";
-  error.detail += ", and " + ranks_words(meeting.missing_callers()) + " did not connect yet: this process may have " +
+  error.detail += ", and " + ranks_words(call.missing_callers()) + " did not connect yet: this process may have " +
                   std::to_string(open_files()) + " open files";
   error.hint = "raise ulimit -n: every other rank takes one for each of " + std::to_string(streams_) +
                " connections (TUTTI_STREAMS)";
   return error;
 }
 
-// Without a meeting nobody is wanted now, and who is not done yet has little time left.
-void TcpTransport::advance_all(Meeting* meeting) {
-  std::vector<Arrival> unfinished;
-  for (Arrival& arrival : arrivals_) {
-    auto finished = arrival.handshake->advance(arrival.socket.get());
-    const Duration time = now() - arrival.since;
-    if (!finished.ok() || (!*finished && (arrival.deadline.expired() || (!meeting && time >= kIdleLimit)))) {
+// Without a call no peer is wanted now, and a handshake that is not done yet has little time left.
+void TcpTransport::advance_all(ConnectCall* call) {
+  std::vector<HalfOpen> unfinished;
+  for (HalfOpen& half_open : half_open_) {
+    auto finished = half_open.handshake->advance(half_open.socket.get());
+    const Duration time = now() - half_open.since;
+    if (!finished.ok() || (!*finished && (half_open.deadline.expired() || (!call && time >= kIdleLimit)))) {
       const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(to_seconds(time))
                                             : to_string(finished.error());
-      const std::string line = "dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " +
+      const std::string line = "dropped a connection from " + to_string(peer_address(half_open.socket.get())) + " to " +
                                contact() + ": " + why;
       if (!finished.ok() && finished.error().code == Code::kPeerLost)  // it closed: a probe of ports
         log::debug(line);
       else
         dropped_.warn(line);
     } else if (!*finished) {
-      unfinished.push_back(std::move(arrival));
+      unfinished.push_back(std::move(half_open));
     } else {
-      const Hello& hello = arrival.handshake->hello();
-      const int rank = meeting ? meeting->wanted(hello) : -1;
-      (rank >= 0 ? meeting->answered[rank] : early_[{hello.channel, hello.rank}]) = std::move(arrival.socket);
+      const Hello& hello = half_open.handshake->hello();
+      const int rank = call ? call->wanted(hello) : -1;
+      (rank >= 0 ? call->answered[rank] : early_[{hello.channel, hello.rank}]) = std::move(half_open.socket);
     }
   }
-  arrivals_ = std::move(unfinished);
+  half_open_ = std::move(unfinished);
 }
 
-void TcpTransport::end_meeting() {
+void TcpTransport::end_connect() {
   MutexLock lock(mutex_);
-  meets_ = false;
+  is_connecting_ = false;
   prepare_sweep();
 }
 
@@ -405,19 +404,21 @@ void TcpTransport::sweep() {
   MutexLock lock(mutex_);
   std::uint64_t times = 0;
   (void)!::read(sweep_timer_.get(), &times, sizeof times);
-  if (meets_) return;  // its end prepares the next one
+  if (is_connecting_) return;  // its end prepares the next one
   if (!accept_all(0).ok()) crowded_ = true;
   advance_all(nullptr);
   prepare_sweep();
 }
 
-// In a connect() nobody is to sweep. Between two calls the listener is watched, and the timer runs while there is
-// anybody to look after. It is sooner than the limit: a rank that is ahead is answered in two turns of its handshake.
+// During a connect() there is nothing to sweep. Between two calls the listener is watched, and the timer runs while
+// there is anybody to look after. It is sooner than the limit: a rank that is ahead is answered in two turns of its
+// handshake.
 void TcpTransport::prepare_sweep() {
-  epoll_event event{.events = meets_ || crowded_ ? 0U : std::uint32_t(EPOLLIN), .data = {}};
+  epoll_event event{.events = is_connecting_ || crowded_ ? 0U : std::uint32_t(EPOLLIN), .data = {}};
   (void)::epoll_ctl(watch_.get(), EPOLL_CTL_MOD, listener_.fd.get(), &event);
   itimerspec time{};
-  if (!meets_ && (crowded_ || !arrivals_.empty())) time.it_value.tv_nsec = std::chrono::nanoseconds(kIdleLook).count();
+  if (!is_connecting_ && (crowded_ || !half_open_.empty()))
+    time.it_value.tv_nsec = std::chrono::nanoseconds(kIdleLook).count();
   (void)::timerfd_settime(sweep_timer_.get(), 0, &time, nullptr);
 }
 

@@ -28,10 +28,10 @@ class TcpTransport {
 
   // After this long without an acknowledgement a peer's machine counts as lost; 30 s. Before connect().
   void set_peer_timeout(Duration timeout) { peer_timeout_ = timeout; }
-  // So many connections for each pair (striped_link.h); 1. The same on every rank; before connect().
+  // The number of connections for each pair (striped_link.h); 1. The same on every rank; before connect().
   static constexpr int kMostStreams = 64;
   void set_streams(int streams) { streams_ = streams; }
-  // "10.0.0.7:40123": what peers are told, through the store.
+  // "10.0.0.7:40123": what peers learn through the store.
   std::string contact() const { return to_string(listener_.address); }
 
   // Links to the ranks of one group, for one channel (a number that says which group and purpose, the same on every
@@ -50,9 +50,9 @@ class TcpTransport {
   void sweep();
 
  private:
-  struct Meeting;   // one connect() call
-  struct Dialers;   // its threads
-  struct Arrival {  // a connection that came in and has not said yet who it is
+  struct ConnectCall;  // one connect() call
+  struct Dialers;      // its threads
+  struct HalfOpen {    // a connection that came in and has not passed the handshake yet
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
     Deadline deadline;
@@ -63,15 +63,15 @@ class TcpTransport {
                                                           std::span<const int> global_ranks, int my_rank,
                                                           std::uint64_t channel, Deadline deadline);
   TcpTransport(Listener listener, Credentials credentials, int global_rank, Fd sweep_timer, Fd watch);
-  Status start_dialers(Meeting& meeting, std::vector<std::thread>& dialers);
-  void dial_all(Meeting& meeting);
-  Result<Fd> dial(Meeting& meeting, int rank);
-  Status receive(Meeting& meeting);
+  Status start_dialers(ConnectCall& call, std::vector<std::thread>& dialers);
+  void dial_all(ConnectCall& call);
+  Result<Fd> dial(ConnectCall& call, int rank);
+  Status receive(ConnectCall& call);
   Status accept_all(std::size_t expected) TUTTI_REQUIRES(mutex_);
   bool make_room(std::size_t most) TUTTI_REQUIRES(mutex_);
-  Error out_of_files(Error error, const Meeting& meeting) const;
-  void advance_all(Meeting* meeting) TUTTI_REQUIRES(mutex_);
-  void end_meeting();
+  Error out_of_files(Error error, const ConnectCall& call) const;
+  void advance_all(ConnectCall* call) TUTTI_REQUIRES(mutex_);
+  void end_connect();
   void prepare_sweep() TUTTI_REQUIRES(mutex_);
 
   Listener listener_;
@@ -79,12 +79,12 @@ class TcpTransport {
   int global_rank_;
   int streams_ = 1;
   Duration peer_timeout_ = std::chrono::seconds(30);
-  Fd sweep_timer_, watch_;                                  // watch_: of the timer and the listener
-  Mutex connecting_;                                        // one connect() at a time
-  Mutex mutex_;                                             // of what follows; held for a look, never for a wait
-  bool meets_ TUTTI_GUARDED_BY(mutex_) = false;             // in a connect()
-  std::vector<Arrival> arrivals_ TUTTI_GUARDED_BY(mutex_);  // the oldest first
-  bool crowded_ TUTTI_GUARDED_BY(mutex_) = false;  // strangers take all room there is: nobody is let in for a while
+  Fd sweep_timer_, watch_;                                    // watch_: of the timer and the listener
+  Mutex connecting_;                                          // one connect() at a time
+  Mutex mutex_;                                               // of what follows; held for a look, never for a wait
+  bool is_connecting_ TUTTI_GUARDED_BY(mutex_) = false;       // in a connect()
+  std::vector<HalfOpen> half_open_ TUTTI_GUARDED_BY(mutex_);  // the oldest first
+  bool crowded_ TUTTI_GUARDED_BY(mutex_) = false;  // strangers take all the room: no connection is accepted for a while
   log::FewWarnings dropped_ TUTTI_GUARDED_BY(mutex_){"connections that were dropped"};
   std::map<std::pair<std::uint64_t, int>, Fd> early_
       TUTTI_GUARDED_BY(mutex_);  // by channel and global rank: let in, not yet wanted

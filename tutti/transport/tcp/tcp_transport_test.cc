@@ -149,7 +149,7 @@ TEST(TcpTransport, APeerThatAnswersNotIsNamed) {
   EXPECT_THAT(to_string(links.error()), HasSubstr("connecting to rank 0"));
 }
 
-TEST(TcpTransport, APeerThatHasEndedIsToldAtOnce) {
+TEST(TcpTransport, APeerThatHasEndedIsReportedAtOnce) {
   Ranks ranks(3);
   ranks.transports[0].reset();
   auto links = ranks.connect(2, 1, 60);
@@ -201,7 +201,7 @@ TEST(TcpTransport, BindsTheAddressThatWasGiven) {
 }
 
 // A stranger that says nothing is accepted on the way, and must not be kept until the next group is made.
-TEST(TcpTransport, WhoSaysNothingIsSweptWhenNoRankConnects) {
+TEST(TcpTransport, ASilentConnectionIsSweptWhenNoRankConnects) {
   Ranks ranks(2);
   const Fd stranger = connect(parse_address(ranks.contacts[0]).or_throw(), Deadline::after_seconds(60)).or_throw();
   std::thread other([&] { (void)ranks.connect(1, 1).or_throw(); });
@@ -213,7 +213,7 @@ TEST(TcpTransport, WhoSaysNothingIsSweptWhenNoRankConnects) {
   EXPECT_EQ(::poll(&timer, 1, 0), 0) << "nobody is left to be swept";
 }
 
-TEST(TcpTransport, WhoSaysNothingIsSweptThoughNoRankEverConnects) {
+TEST(TcpTransport, ASilentConnectionIsSweptThoughNoRankEverConnects) {
   const auto transport = TcpTransport::open("127.0.0.1", kJob, 0).or_throw();
   const Address here = parse_address(transport->contact()).or_throw();
   std::vector<Fd> strangers;

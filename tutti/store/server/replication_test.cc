@@ -1,0 +1,53 @@
+// When silence means something, and when a closed connection does.
+#include "tutti/store/server/replication.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::store_server {
+namespace {
+
+using std::chrono::milliseconds;
+
+Clock::time_point at(int ms) { return Clock::time_point(std::chrono::hours(1)) + milliseconds(ms); }
+
+TEST(Contact, NothingIsProvenBeforeTheFirstEcho) {
+  Contact contact;
+  EXPECT_FALSE(contact.closing_proves_exit(at(0)));
+  contact.on_heartbeat({.count = 0, .stamp = 5, .echo = 0}, at(1));
+  EXPECT_FALSE(contact.closing_proves_exit(at(2)));
+}
+
+TEST(Contact, AClosedConnectionProvesAnExitWhileTheEchoIsFresh) {
+  Contact here, there;
+  there.on_heartbeat(here.next_heartbeat(0, at(0)), at(400));
+  here.on_heartbeat(there.next_heartbeat(0, at(400)), at(800));
+  EXPECT_TRUE(here.closing_proves_exit(at(2499)));
+  EXPECT_FALSE(here.closing_proves_exit(at(2500))) << "counted from when the echoed heartbeat was sent";
+}
+
+TEST(Contact, AnEchoThatTookLongProvesNothing) {
+  Contact here, there;
+  there.on_heartbeat(here.next_heartbeat(0, at(0)), at(10));
+  here.on_heartbeat(there.next_heartbeat(0, at(10)), at(5000));
+  EXPECT_FALSE(here.closing_proves_exit(at(5001)));
+}
+
+// Whatever the delays: if one side may decide, the other's closed connection proves nothing.
+TEST(Contact, NeverBoth) {
+  for (int sent = 0; sent < 4000; sent += 250)
+    for (int heard = sent; heard < 8000; heard += 250) {
+      Contact here, there;
+      there.on_heartbeat(here.next_heartbeat(0, at(sent)), at(heard));
+      const wire::Heartbeat echo = there.next_heartbeat(0, at(heard));
+      for (int decided = heard; decided < 10000; decided += 250) {
+        if (there.heard_too_recently(at(decided))) continue;
+        Contact told = here;
+        told.on_heartbeat(echo, at(decided));
+        EXPECT_FALSE(told.closing_proves_exit(at(decided)));
+        break;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace tutti::store_server
