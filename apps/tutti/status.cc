@@ -17,7 +17,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/base/thread.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/monitor/node_status.h"
 #include "tutti/launch/monitor/status_server.h"
 #include "tutti/rendezvous/job_names.h"

@@ -17,13 +17,13 @@
 #include "tutti/data/clicks/packed_format.h"
 #include "tutti/doctor/doctor_note.h"
 #include "tutti/doctor/probe_command.h"
-#include "tutti/launch/affinity/node_about.h"
+#include "tutti/launch/affinity/rank_table.h"
 #include "tutti/launch/membership/heartbeat.h"
 #include "tutti/launch/membership/messages.h"
 #include "tutti/launch/membership/round.h"
 #include "tutti/launch/monitor/node_status.h"
 #include "tutti/launch/roll_call.h"
-#include "tutti/launch/ssh/words.h"
+#include "tutti/launch/ssh/protocol.h"
 #include "tutti/planning/schedules/measured.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/runtime/meet_note.h"
@@ -164,7 +164,7 @@ void add_notes() {
   seed("status", "escape",  // found: reached the terminal
        bytes_of({0}) +
            R"({"job":"\u001b[2J","node":0,"nodes":1,"world_size":1,"host":"a","attempt":0,"restarts":0,"ranks":[]})");
-  seed("status", "about", bytes_of({2}) + encode(NodeAbout{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
+  seed("status", "about", bytes_of({2}) + encode(NodeInfo{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
 
   seed("rendezvous", "arrival",
        bytes_of({0}) +

@@ -43,7 +43,7 @@ TEST(Environment, RemovesRanksOfOthersAndKeepsTheRest) {
 
 TEST(Environment, PlaceOfAWorker) {
   Environment environment;
-  set_place(environment, Place{.rank = 9,
+  set_worker_variables(environment, WorkerVariables{.rank = 9,
                                .world_size = 10,
                                .local_rank = 1,
                                .local_world_size = 2,

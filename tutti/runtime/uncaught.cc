@@ -11,8 +11,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
-#include "tutti/launch/agent.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/runtime/last_stack.h"
 
 namespace tutti {
