@@ -26,7 +26,7 @@
 #include "tutti/launch/ssh/protocol.h"
 #include "tutti/planning/schedules/measured.h"
 #include "tutti/rendezvous/assembly.h"
-#include "tutti/runtime/meet_note.h"
+#include "tutti/runtime/introduction.h"
 #include "tutti/store/wire.h"
 #include "tutti/trace/flight_dump.h"
 
@@ -105,7 +105,7 @@ void add_streams() {
 }
 
 void add_notes() {
-  const MeetNote note{.boot = "b0",
+  const RankIntroduction note{.boot = "b0",
                       .host = "node1",
                       .sharing = "node1",
                       .shm = "/tmp/t/rank",
@@ -114,10 +114,10 @@ void add_notes() {
                       .engines = "cpu:tutti,cuda:staged",
                       .algorithm = "ring",
                       .streams = 2};
-  seed("meet_note", "note", encode(note));
-  seed("meet_note", "no_utf8", encode({.boot = "\xff", .host = "\xc3", .sharing = "", .shm = "", .cores = {}}));
-  seed("meet_note", "deep", std::string(2000, char(0x81)));
-  seed("meet_note", "twice",
+  seed("introduction", "note", encode(note));
+  seed("introduction", "no_utf8", encode({.boot = "\xff", .host = "\xc3", .sharing = "", .shm = "", .cores = {}}));
+  seed("introduction", "deep", std::string(2000, char(0x81)));
+  seed("introduction", "twice",
        bytes_of({0xa2, 0x64}) + "boot" + bytes_of({0x61}) + "a" + bytes_of({0x64}) + "boot" + bytes_of({0x61}) + "b");
 
   const std::string zero(1, '\0');

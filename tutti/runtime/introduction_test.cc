@@ -1,4 +1,4 @@
-#include "tutti/runtime/meet_note.h"
+#include "tutti/runtime/introduction.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-const MeetNote kNote{.boot = "b",
+const RankIntroduction kIntroduction{.boot = "b",
                      .host = "\xff no text",
                      .sharing = "h",
                      .agent = "1",
@@ -22,7 +22,7 @@ const MeetNote kNote{.boot = "b",
                      .streams = 3};
 
 std::string refusal(const std::string& bytes) {
-  const auto note = parse_meet_note(bytes);
+  const auto note = parse_introduction(bytes);
   return note.ok() ? "" : to_string(note.error());
 }
 std::string with(const char* key, const json& value) {
@@ -34,16 +34,16 @@ std::string with(const char* key, const json& value) {
   return bytes;
 }
 
-TEST(MeetNote, AnyBytesArriveAsTheyAre) {
-  const auto note = parse_meet_note(encode(kNote));
+TEST(RankIntroduction, AnyBytesArriveAsTheyAre) {
+  const auto note = parse_introduction(encode(kIntroduction));
   ASSERT_TRUE(note.ok());
-  EXPECT_EQ(*note, kNote);
+  EXPECT_EQ(*note, kIntroduction);
 }
 
-TEST(MeetNote, WhatIsNotUnderstoodIsRefused) {
+TEST(RankIntroduction, WhatIsNotUnderstoodIsRefused) {
   EXPECT_EQ(refusal(with("streams", 2)), "");
   for (const std::string& bytes :
-       {std::string(), std::string("x"), encode(kNote) + "x", encode(kNote).substr(0, 20), with("streams", "\xff"),
+       {std::string(), std::string("x"), encode(kIntroduction) + "x", encode(kIntroduction).substr(0, 20), with("streams", "\xff"),
         with("streams", -1), with("streams", 1.5), with("streams", std::uint64_t(1) << 40), with("cores", "1"),
         with("cores", json::array({json::array({1})})), with("boot", 3), with("more", "x"), with("host", nullptr),
         with("algorithm", 1)})
@@ -52,8 +52,8 @@ TEST(MeetNote, WhatIsNotUnderstoodIsRefused) {
         "Mismatch: introduced itself in words we do not know (hint: do all ranks run the same version of tutti?)");
 }
 
-TEST(MeetNote, ANoteOfManyListsDoesNotUseUpTheStack) {
-  EXPECT_THAT(refusal(std::string(MeetNote::kMostBytes, char(0x81))), HasSubstr("words we do not know"));
+TEST(RankIntroduction, OneOfManyListsDoesNotUseUpTheStack) {
+  EXPECT_THAT(refusal(std::string(RankIntroduction::kMostBytes, char(0x81))), HasSubstr("words we do not know"));
   EXPECT_THAT(refusal(std::string(8 << 20, char(0x81))), HasSubstr("words we do not know"));
 }
 

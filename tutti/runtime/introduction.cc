@@ -1,6 +1,6 @@
-// The note is read by events, not into a tree: nlohmann's reader calls itself for each list within a list, so a note of
-// nothing but openings would use up the stack before anybody could look at what it holds.
-#include "tutti/runtime/meet_note.h"
+// The bytes are read by events, not into a tree: nlohmann's reader recurses for each list within a list, so bytes that only
+// open lists would use up the stack before anything could check them.
+#include "tutti/runtime/introduction.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,9 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-class NoteEvents : public nlohmann::json_sax<json> {
+class IntroductionEvents : public nlohmann::json_sax<json> {
  public:
-  MeetNote note;
+  RankIntroduction introduction;
 
   bool is_whole() const {
     return seen_ == std::set<std::string>{"agent", "algorithm", "boot", "cores",   "engines",
@@ -27,21 +27,21 @@ class NoteEvents : public nlohmann::json_sax<json> {
   bool binary(binary_t&) override { return false; }
 
   bool number_unsigned(number_unsigned_t value) override {
-    if (in_list_) return note.cores.push_back(value), true;
+    if (in_list_) return introduction.cores.push_back(value), true;
     if (depth_ != 1 || key_ != "streams" || value > number_unsigned_t(std::numeric_limits<int>::max())) return false;
-    note.streams = int(value);
+    introduction.streams = int(value);
     return true;
   }
   bool string(string_t& value) override {
     std::string* const to = depth_ != 1 || in_list_ ? nullptr
-                            : key_ == "boot"        ? &note.boot
-                            : key_ == "host"        ? &note.host
-                            : key_ == "sharing"     ? &note.sharing
-                            : key_ == "agent"       ? &note.agent
-                            : key_ == "shm"         ? &note.shm
-                            : key_ == "transport"   ? &note.transport
-                            : key_ == "engines"     ? &note.engines
-                            : key_ == "algorithm"   ? &note.algorithm
+                            : key_ == "boot"        ? &introduction.boot
+                            : key_ == "host"        ? &introduction.host
+                            : key_ == "sharing"     ? &introduction.sharing
+                            : key_ == "agent"       ? &introduction.agent
+                            : key_ == "shm"         ? &introduction.shm
+                            : key_ == "transport"   ? &introduction.transport
+                            : key_ == "engines"     ? &introduction.engines
+                            : key_ == "algorithm"   ? &introduction.algorithm
                                                     : nullptr;
     if (to) *to = value;
     return to;
@@ -71,27 +71,27 @@ class NoteEvents : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-std::string encode(const MeetNote& note) {
+std::string encode(const RankIntroduction& introduction) {
   std::string bytes;
-  json::to_cbor({{"boot", note.boot},
-                 {"host", note.host},
-                 {"sharing", note.sharing},
-                 {"agent", note.agent},
-                 {"shm", note.shm},
-                 {"cores", note.cores},
-                 {"transport", note.transport},
-                 {"engines", note.engines},
-                 {"algorithm", note.algorithm},
-                 {"streams", note.streams}},
+  json::to_cbor({{"boot", introduction.boot},
+                 {"host", introduction.host},
+                 {"sharing", introduction.sharing},
+                 {"agent", introduction.agent},
+                 {"shm", introduction.shm},
+                 {"cores", introduction.cores},
+                 {"transport", introduction.transport},
+                 {"engines", introduction.engines},
+                 {"algorithm", introduction.algorithm},
+                 {"streams", introduction.streams}},
                 bytes);
   return bytes;
 }
 
-Result<MeetNote> parse_meet_note(const std::string& bytes) {
-  NoteEvents events;
-  if (bytes.size() <= MeetNote::kMostBytes &&
+Result<RankIntroduction> parse_introduction(const std::string& bytes) {
+  IntroductionEvents events;
+  if (bytes.size() <= RankIntroduction::kMostBytes &&
       json::sax_parse(bytes.begin(), bytes.end(), &events, json::input_format_t::cbor) && events.is_whole())
-    return std::move(events.note);
+    return std::move(events.introduction);
   return Error{.code = Code::kMismatch,
                .detail = "introduced itself in words we do not know",
                .hint = "do all ranks run the same version of tutti?"};
