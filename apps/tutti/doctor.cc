@@ -111,7 +111,7 @@ Result<int> number(const std::string& option, const std::string& text, int least
 Result<DoctorOptions> interpret(const Texts& texts) {
   if (!texts.shell.empty()) return usage("--ssh is for hosts that are examined over ssh", "name them: --hosts a:8,b:2");
   DoctorOptions options;
-  JobWishes& job = options.job;
+  PlannedJob& job = options.job;
   job.nodes = TUTTI_TRY(number("--nnodes", texts.nodes, 1, 10000, 1));
   options.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 10000, 0));
   if (options.node >= job.nodes)

@@ -15,8 +15,8 @@
 #include "tutti/comm/sparse_facts.h"
 #include "tutti/comm/told_error.h"
 #include "tutti/data/clicks/packed_format.h"
-#include "tutti/doctor/doctor_note.h"
-#include "tutti/doctor/probe_command.h"
+#include "tutti/doctor/examination.h"
+#include "tutti/doctor/pair_probe.h"
 #include "tutti/launch/affinity/rank_table.h"
 #include "tutti/launch/membership/heartbeat.h"
 #include "tutti/launch/membership/messages.h"
@@ -206,7 +206,7 @@ void add_what_others_tell() {
   dimensions[4] = 1000;  // beyond the row
   seed("sparse_facts", "too_many_dimensions", raw(dimensions));
 
-  DoctorNote about;
+  DoctorMessage about;
   about.host = "a", about.version = "0.1.0", about.ranks = 2;
   about.target.stream = {.host = "10.0.0.1", .port = 1}, about.target.datagrams = {.host = "10.0.0.1", .port = 2};
   about.findings = {{.grade = Grade::kWarn, .subject = "cores", .fact = "few", .fix = "more"}};

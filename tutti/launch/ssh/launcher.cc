@@ -68,7 +68,6 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-
 class SshLauncher {
  public:
   explicit SshLauncher(const SshOptions& options) : options_(options) {}

@@ -1,4 +1,4 @@
-#include "tutti/doctor/finding.h"
+#include "tutti/doctor/report.h"
 
 #include <gtest/gtest.h>
 
