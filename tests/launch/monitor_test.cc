@@ -191,9 +191,9 @@ TEST(Status, OfARunningJob) {
   Running running({"run", "-n", "2", "--job-id", "watched-job", TUTTI_TEST_WATCHED, "run"}, in(folder));
   running.await_out("five steps", 2);
   EXPECT_EQ(std::filesystem::status(socket_folder(folder)).permissions(), std::filesystem::perms::owner_all);
-  const std::string keeper = std::to_string(running.pid()), agent = std::to_string(running.agent());
+  const std::string supervisor = std::to_string(running.pid()), agent = std::to_string(running.agent());
   for (const std::vector<std::string>& job :
-       {std::vector<std::string>{"watched-job"}, std::vector<std::string>{}, {keeper}, {agent}}) {
+       {std::vector<std::string>{"watched-job"}, std::vector<std::string>{}, {supervisor}, {agent}}) {
     std::vector<std::string> arguments = {"status"};
     arguments.insert(arguments.end(), job.begin(), job.end());
     const Ended status = run(arguments, in(folder));
