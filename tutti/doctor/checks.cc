@@ -1,7 +1,6 @@
 // Needs against limits. The needs of a job are counted from what the agent and the ranks open and start: the agent two
 // pipes and two files for each rank, the store's host a connection or two for each rank of the world, a rank one or more
 // connections for each rank of another host, a progress thread and OpenMP's threads.
-
 #include "tutti/doctor/checks.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Hosts that nobody has at hand, as values.
+// Hosts as values.
 #include "tutti/doctor/checks.h"
 
 #include <gmock/gmock.h>

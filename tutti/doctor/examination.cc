@@ -12,7 +12,6 @@
 //   doctor/pair/<from>-<to>   what `from` measured
 //   doctor/back/<from>-<to>   why `to` could not connect to `from`; empty if it could
 //   doctor/turn/<i>, end      barriers
-
 #include "tutti/doctor/examination.h"
 
 #include <algorithm>
@@ -57,7 +56,7 @@ class Participation {
 
   // The first error ends the participation; the report keeps what was found until then.
   Status run(const Address& store, DoctorMessage mine) {
-    TUTTI_TRY(join(store, std::move(mine)));
+    TUTTI_TRY(find_others(store, std::move(mine)));
     TUTTI_TRY(read_messages());
     TUTTI_TRY(probe_pairs());
     TUTTI_TRY(read_pairs());
@@ -65,7 +64,7 @@ class Participation {
   }
 
  private:
-  Status join(const Address& store, DoctorMessage mine) {
+  Status find_others(const Address& store, DoctorMessage mine) {
     const Deadline deadline = Deadline::after(options_.patience);
     if (options_.node == 0) server_ = TUTTI_TRY(StoreServer::start(store, options_.credentials));
     store_ = TUTTI_TRY(reach(store, deadline));

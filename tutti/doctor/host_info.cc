@@ -1,5 +1,5 @@
-// Nothing here judges, and nothing fails: what cannot be read stays empty, because a diagnosis that stops at the first
-// missing permission helps nobody.
+// Nothing here judges, and nothing fails: what cannot be read stays empty, because a diagnosis should not stop at the first
+// missing permission.
 //
 // OpenBLAS chooses its kernels when it is loaded, starts threads, and may die of an instruction that a wrong
 // OPENBLAS_CORETYPE promised. So it is loaded in a forked process, which sends the name through a pipe.

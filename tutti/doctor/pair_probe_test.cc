@@ -51,7 +51,7 @@ TEST(ProbeCommands, ALetterThatMeansNothingIsNone) {
   }
 }
 
-// The real thing, from one thread to another.
+// A real probe, from one thread to another.
 TEST(Probe, MeasuresTheWayToAPeerThatAnswers) {
   const Credentials credentials{.secret = Secret::from_text("a secret of a test"), .job = "doctor"};
   ProbePoint point = ProbePoint::open("127.0.0.1").or_throw();
@@ -79,7 +79,7 @@ TEST(Probe, AStrangerIsTurnedAway) {
   std::thread peer([&] { point.answer(0, ours, over[0], Deadline::after_seconds(60)).or_throw(); });
   const PairMeasure measure = probe(0, 1, {point.stream(), point.datagrams()}, theirs, true);
   EXPECT_THAT(measure.trouble, HasSubstr("Refused"));
-  ASSERT_EQ(::write(over[1], "x", 1), 1);  // and it still listens to those who tell it to stop
+  ASSERT_EQ(::write(over[1], "x", 1), 1);  // it still obeys the descriptor that ends the wait
   peer.join();
   ::close(over[0]), ::close(over[1]);
 }

@@ -15,7 +15,7 @@ std::vector<std::string> to_strings(const Environment& environment);
 // ascending.
 std::vector<std::string> remove_stale(Environment& environment);
 
-// What one worker is told about itself and the job.
+// What a worker's environment says about it and the job.
 struct WorkerVariables {
   int rank = 0;
   int world_size = 1;

@@ -1,6 +1,6 @@
 #pragma once
 // What follows from the way a job's ranks ended: the exit code of the job, and whether the job restarts. Pure functions
-// of what has ended or failed so far, so every node decides alike and a test can try any history.
+// of what has ended or failed so far, so every node decides the same and a test can try any history.
 #include <span>
 #include <string>
 #include <vector>

@@ -66,7 +66,7 @@ TEST_F(Monitors, AStoppedRankIsToldAndThatItGoesOn) {
   EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 0"))));
 }
 
-// The agent itself lets a stopped rank go on, to end it.
+// The agent itself continues a stopped rank, to end it.
 TEST_F(Monitors, ARankThatIsToldToStopIsNotToldToGoOn) {
   start(2);
   kill(pid(1), SIGSTOP);
@@ -97,7 +97,7 @@ TEST_F(Monitors, AnEndIsToldInTheStatusAndInTheReport) {
   EXPECT_EQ(monitor_.dying(workers_, *ended[0]), nullptr);
 }
 
-// A process that neither tells of itself nor can be asked: what the kernel knows of it remains.
+// A process without a progress page that ignores SIGUSR2: only the kernel's information remains.
 TEST_F(Monitors, StacksOfAProcessThatTellsNothing) {
   start(1);
   Stacks stacks({{0, pid(0), workers_.begin()->progress()}}, std::chrono::seconds(15));

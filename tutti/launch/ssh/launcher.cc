@@ -61,7 +61,7 @@ struct Session {
   std::optional<int> code;         // set once it is over
 };
 
-// A word as a shell reads it.
+// Quoted for a shell.
 std::string quoted(const std::string& word) {
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
