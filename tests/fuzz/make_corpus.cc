@@ -106,14 +106,14 @@ void add_streams() {
 
 void add_notes() {
   const RankIntroduction note{.boot = "b0",
-                      .host = "node1",
-                      .sharing = "node1",
-                      .shm = "/tmp/t/rank",
-                      .cores = {3, 1},
-                      .transport = "auto",
-                      .engines = "cpu:tutti,cuda:staged",
-                      .algorithm = "ring",
-                      .streams = 2};
+                              .host = "node1",
+                              .sharing = "node1",
+                              .shm = "/tmp/t/rank",
+                              .cores = {3, 1},
+                              .transport = "auto",
+                              .engines = "cpu:tutti,cuda:staged",
+                              .algorithm = "ring",
+                              .streams = 2};
   seed("introduction", "note", encode(note));
   seed("introduction", "no_utf8", encode({.boot = "\xff", .host = "\xc3", .sharing = "", .shm = "", .cores = {}}));
   seed("introduction", "deep", std::string(2000, char(0x81)));

@@ -1,6 +1,6 @@
 // Needs against limits. The needs of a job are counted from what the agent and the ranks open and start: the agent two
-// pipes and two files for each rank, the store's host a connection or two for each rank of the world, a rank one or more
-// connections for each rank of another host, a progress thread and OpenMP's threads.
+// pipes and two files for each rank, the store's host a connection or two for each rank of the world, a rank one or
+// more connections for each rank of another host, a progress thread and OpenMP's threads.
 #include "tutti/doctor/checks.h"
 
 #include <fcntl.h>
@@ -64,9 +64,8 @@ class HostChecks {
                                      [](const std::string& host) { return !is_loopback({.host = host}); });
     const std::string all = host_.addresses.empty() ? "none" : join(host_.addresses, ", ");
     if (!outward)
-      return add(
-          job_.nodes > 1 ? Grade::kFail : Grade::kOk, "addresses", all + ": only loopback",
-          job_.nodes > 1 ? "bring a network interface up (ip address); other hosts cannot reach this one" : "");
+      return add(job_.nodes > 1 ? Grade::kFail : Grade::kOk, "addresses", all + ": only loopback",
+                 job_.nodes > 1 ? "bring a network interface up (ip address); other hosts cannot reach this one" : "");
     if (host_.name_means.empty())
       return add(Grade::kWarn, "addresses", all + "; the name " + host_.name + " resolves to nothing here",
                  "give addresses instead of names, or add the name to /etc/hosts");
@@ -76,8 +75,8 @@ class HostChecks {
                  all + "; the name " + host_.name + " is " + host_.name_means.front() + " here");
     const bool matters = job_.nodes > 1;
     add(matters ? Grade::kWarn : Grade::kOk, "addresses",
-        all + "; the name " + host_.name + " is " + host_.name_means.front() +
-            " here, which other hosts cannot reach" + (matters ? "" : " (no matter on one host)"),
+        all + "; the name " + host_.name + " is " + host_.name_means.front() + " here, which other hosts cannot reach" +
+            (matters ? "" : " (no matter on one host)"),
         !matters ? ""
         : host_.loopback_line.empty()
             ? "give --master-addr as an address"
@@ -88,8 +87,8 @@ class HostChecks {
     const int usable = host_.cores_usable;
     std::string text = std::to_string(usable) + (usable == 1 ? " core for " : " cores for ") + of_ranks(job_.ranks);
     if (host_.cores_quota && *host_.cores_quota < host_.cores_online)
-      text += " (a cgroup gives " + std::to_string(*host_.cores_quota) + " of " + std::to_string(host_.cores_online) +
-              ")";
+      text +=
+          " (a cgroup gives " + std::to_string(*host_.cores_quota) + " of " + std::to_string(host_.cores_online) + ")";
     else if (usable < host_.cores_online)
       text += " (the affinity mask gives them, of " + std::to_string(host_.cores_online) + ")";
     if (job_.ranks > usable)
@@ -102,9 +101,8 @@ class HostChecks {
     const std::string best = openblas_coretype(host_.cpu);
     if (!host_.openblas_trouble.empty())
       return add(Grade::kFail, "BLAS", "OpenBLAS " + host_.openblas_trouble + " when it was loaded",
-                 job_.core_type.empty()
-                     ? "reinstall it (Debian: libopenblas0-pthread)"
-                     : "OPENBLAS_CORETYPE=" + job_.core_type + " is wrong for this CPU: unset it");
+                 job_.core_type.empty() ? "reinstall it (Debian: libopenblas0-pthread)"
+                                        : "OPENBLAS_CORETYPE=" + job_.core_type + " is wrong for this CPU: unset it");
     if (host_.openblas.empty())
       return add(Grade::kOk, "BLAS", "no OpenBLAS in the usual places; a program may bring its own");
     const std::string slow = slowness_of_kernels(host_.openblas, host_.cpu);
@@ -287,9 +285,7 @@ void judge_speed(const PairMeasure& m, double usual, const Add& add) {
 
 }  // namespace
 
-std::vector<Finding> check_host(const HostInfo& host, const PlannedJob& job) {
-  return HostChecks(host, job).run();
-}
+std::vector<Finding> check_host(const HostInfo& host, const PlannedJob& job) { return HostChecks(host, job).run(); }
 
 std::vector<Finding> try_host(const PlannedJob& job) {
   std::vector<Finding> findings = {try_memory()};
@@ -317,13 +313,15 @@ std::vector<Finding> check_devices(const DeviceInfo& devices, int ranks, std::op
     return findings;
   }
   if (devices.driver.empty() && devices.nodes.empty() && !devices.visible) {
-    add(wanted > 0 ? Grade::kFail : Grade::kWarn, gpu_count_text(devices.on_bus) + " on the bus, but no NVIDIA driver is loaded",
+    add(wanted > 0 ? Grade::kFail : Grade::kWarn,
+        gpu_count_text(devices.on_bus) + " on the bus, but no NVIDIA driver is loaded",
         "install or load it (modprobe nvidia; nvidia-smi tells more)");
     return findings;
   }
   if (devices.in_driver > 0 && devices.on_bus > devices.in_driver) {
     add(Grade::kFail,
-        gpu_count_text(devices.on_bus) + " on the bus, but the driver serves " + std::to_string(devices.in_driver) + ": one is lost",
+        gpu_count_text(devices.on_bus) + " on the bus, but the driver serves " + std::to_string(devices.in_driver) +
+            ": one is lost",
         "dmesg | grep -i xid tells why; reset the GPU (nvidia-smi --gpu-reset) or restart the host, and keep jobs off "
         "it");
   }
@@ -332,7 +330,8 @@ std::vector<Finding> check_devices(const DeviceInfo& devices, int ranks, std::op
         "join the group that owns it (ls -l /dev/nvidia*), or ask for the device in the job");
   if (!devices.visible) {
     add(wanted > 0 ? Grade::kFail : Grade::kWarn,
-        gpu_count_text(there) + " here, but CUDA cannot use " + (there == 1 ? "it" : "them") + ": " + devices.runtime_trouble,
+        gpu_count_text(there) + " here, but CUDA cannot use " + (there == 1 ? "it" : "them") + ": " +
+            devices.runtime_trouble,
         "install a CUDA runtime (libcudart.so) that fits the driver, or set LD_LIBRARY_PATH to it");
     return findings;
   }
@@ -342,7 +341,7 @@ std::vector<Finding> check_devices(const DeviceInfo& devices, int ranks, std::op
   if (wanted > visible) {
     add(Grade::kFail, gpu_count_text(wanted) + " expected, " + std::to_string(visible) + " visible" + hidden,
         devices.visible_variable ? "correct CUDA_VISIBLE_DEVICES: a wrong entry hides all that follow it"
-                               : "nvidia-smi -L lists what the driver has; the job or container may be given fewer");
+                                 : "nvidia-smi -L lists what the driver has; the job or container may be given fewer");
   } else if (visible < ranks) {
     add(Grade::kWarn,
         std::to_string(ranks) + " ranks, but " + gpu_count_text(visible) + " visible" + hidden +
@@ -350,8 +349,9 @@ std::vector<Finding> check_devices(const DeviceInfo& devices, int ranks, std::op
         "tutti run -n " + std::to_string(std::max(1, visible)) +
             (devices.visible_variable ? ", or show more with CUDA_VISIBLE_DEVICES" : ""));
   } else {
-    add(Grade::kOk, gpu_count_text(visible) + " visible for " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
-                        hidden + (devices.driver.empty() ? "" : ", driver " + devices.driver));
+    add(Grade::kOk, gpu_count_text(visible) + " visible for " + std::to_string(ranks) +
+                        (ranks == 1 ? " rank" : " ranks") + hidden +
+                        (devices.driver.empty() ? "" : ", driver " + devices.driver));
   }
   return findings;
 }

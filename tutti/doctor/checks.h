@@ -1,6 +1,6 @@
 #pragma once
-// Whether a job will run well: on one host, with its GPUs, and between each pair of hosts. Pure functions, so a test can
-// try any host; only try_host() does something on this one.
+// Whether a job will run well: on one host, with its GPUs, and between each pair of hosts. Pure functions, so a test
+// can try any host; only try_host() does something on this one.
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -183,7 +183,9 @@ TEST(HostChecks, APortThatIsTaken) {
   EXPECT_THAT(port.fix, HasSubstr("choose another with --master-port"));
 }
 
-DeviceInfo four_devices() { return {.on_bus = 4, .in_driver = 4, .nodes = {0, 1, 2, 3}, .driver = "580.1", .visible = 4}; }
+DeviceInfo four_devices() {
+  return {.on_bus = 4, .in_driver = 4, .nodes = {0, 1, 2, 3}, .driver = "580.1", .visible = 4};
+}
 
 Finding only_device(const DeviceInfo& host, int ranks, std::optional<int> expected = {}) {
   const auto findings = check_devices(host, ranks, expected);
@@ -192,7 +194,8 @@ Finding only_device(const DeviceInfo& host, int ranks, std::optional<int> expect
 }
 
 TEST(Devices, OneForEachRank) {
-  EXPECT_EQ(only_device(four_devices(), 4), (Finding{Grade::kOk, "devices", "4 GPUs visible for 4 ranks, driver 580.1", ""}));
+  EXPECT_EQ(only_device(four_devices(), 4),
+            (Finding{Grade::kOk, "devices", "4 GPUs visible for 4 ranks, driver 580.1", ""}));
 }
 
 TEST(Devices, NoneIsNoTroubleUnlessExpected) {

@@ -1,6 +1,6 @@
-// Several nodes find each other as the agents of a job do: node 0 serves a store at the job's own port, the others connect
-// to it. So the rendezvous is itself a check. A node that has not come in time is reported and left out, and the others
-// continue, because which node is missing is the first question and not the last.
+// Several nodes find each other as the agents of a job do: node 0 serves a store at the job's own port, the others
+// connect to it. So the rendezvous is itself a check. A node that has not come in time is reported and left out, and
+// the others continue, because which node is missing is the first question and not the last.
 //
 // Pairs are probed in turns (turns_of_pairs()), with a barrier between turns, so that no node serves two at once and no
 // measurement disturbs another on the same cable. In its turn the node with the smaller number measures and the other

@@ -1,5 +1,5 @@
-// Nothing here judges, and nothing fails: what cannot be read stays empty, because a diagnosis should not stop at the first
-// missing permission.
+// Nothing here judges, and nothing fails: what cannot be read stays empty, because a diagnosis should not stop at the
+// first missing permission.
 //
 // OpenBLAS chooses its kernels when it is loaded, starts threads, and may die of an instruction that a wrong
 // OPENBLAS_CORETYPE promised. So it is loaded in a forked process, which sends the name through a pipe.
@@ -152,10 +152,10 @@ std::string line_of(const fs::path& path) {
   return std::string(trim(line));
 }
 
-// Three parties know about a GPU, and if they disagree something is wrong: the PCI bus (the card is there), the driver (it
-// serves the card) and the CUDA runtime (this process may use it). A card that "fell off the bus" stays in sysfs or leaves
-// the driver's list. A container may have fewer device files than the driver has cards. CUDA_VISIBLE_DEVICES hides some,
-// and everything after its first wrong entry.
+// Three parties know about a GPU, and if they disagree something is wrong: the PCI bus (the card is there), the driver
+// (it serves the card) and the CUDA runtime (this process may use it). A card that "fell off the bus" stays in sysfs or
+// leaves the driver's list. A container may have fewer device files than the driver has cards. CUDA_VISIBLE_DEVICES
+// hides some, and everything after its first wrong entry.
 DeviceInfo inspect_devices() {
   DeviceInfo devices;
   std::error_code none;
@@ -164,7 +164,8 @@ DeviceInfo inspect_devices() {
     if (line_of(entry.path() / "vendor") == "0x10de" && (kind.starts_with("0x0300") || kind.starts_with("0x0302")))
       ++devices.on_bus;
   }
-  for ([[maybe_unused]] const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", none)) ++devices.in_driver;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", none))
+    ++devices.in_driver;
   for (const auto& entry : fs::directory_iterator("/dev", none)) {
     const std::string file = entry.path().filename();
     const auto number = file.starts_with("nvidia") ? parse_int(file.substr(6)) : std::nullopt;

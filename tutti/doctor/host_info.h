@@ -42,7 +42,7 @@ struct HostInfo {
   int cores_online = 1, cores_usable = 1;  // usable: by affinity and quota
   std::optional<int> cores_quota;
   CpuFeatures cpu;
-  std::string openblas;                                    // the kernels that an OpenBLAS here chooses; empty: none here
+  std::string openblas;                                    // the kernels of an OpenBLAS here; empty: none here
   std::string openblas_trouble;                            // it died when asked
   std::uint64_t memory_total = 0, memory_available = 0;    // bytes
   std::optional<std::uint64_t> memory_limit, memory_used;  // of the cgroup
@@ -55,13 +55,13 @@ struct HostInfo {
   DeviceInfo devices;
 };
 
-// Inspects this host. `log_folder` may be empty. Takes about 100 ms, most of it for OpenBLAS, which is loaded in a process
-// of its own. Main thread of a process with one thread.
+// Inspects this host. `log_folder` may be empty. Takes about 100 ms, most of it for OpenBLAS, which is loaded in a
+// process of its own. Main thread of a process with one thread.
 HostInfo inspect_host(const std::string& log_folder);
 
 // A number in the files of this process's cgroup: the smallest of the group and its parents (a container may show only
-// the root). `controller` and the files of v1 and v2 are such as ("memory", "memory.limit_in_bytes", "memory.max"). None:
-// no limit, or not known. `self_cgroup` is the text of /proc/self/cgroup.
+// the root). `controller` and the files of v1 and v2 are such as ("memory", "memory.limit_in_bytes", "memory.max").
+// None: no limit, or not known. `self_cgroup` is the text of /proc/self/cgroup.
 std::optional<std::uint64_t> cgroup_number(const std::string& self_cgroup, const std::string& mount,
                                            const std::string& controller, const std::string& v1_file,
                                            const std::string& v2_file);

@@ -4,8 +4,8 @@
 // The offset of the clocks is taken from the quickest exchange: the answer was written between its question and its
 // arrival, so the offset is wrong by at most half of the round trip.
 //
-// A path that passes small messages and loses large ones contains a link with a smaller packet size (MTU), and something
-// that drops the "too big" notifications. The first transfer, which is small, tells it from a slow path.
+// A path that passes small messages and loses large ones contains a link with a smaller packet size (MTU), and
+// something that drops the "too big" notifications. The first transfer, which is small, tells it from a slow path.
 #include "tutti/doctor/pair_probe.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
 #pragma once
-// Measures the path from one host to another: whether connections and datagrams get through, how long they take, how many
-// bytes a second, and how far the clocks are apart. One side measures and sends commands; the other answers.
+// Measures the path from one host to another: whether connections and datagrams get through, how long they take, how
+// many bytes a second, and how far the clocks are apart. One side measures and sends commands; the other answers.
 #include <array>
 #include <cstddef>
 #include <cstdint>

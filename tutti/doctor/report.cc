@@ -1,13 +1,13 @@
 #include "tutti/doctor/report.h"
 
 #include <fmt/format.h>
+#include <gnu/libc-version.h>
 #include <openssl/crypto.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <gnu/libc-version.h>
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/clock.h"
@@ -212,7 +212,7 @@ NamedFacts environment_report(const HostInfo& host, const Environment& environme
                    (host.cores_quota ? ", cgroup quota " + std::to_string(*host.cores_quota) : ""));
   add("OpenBLAS", !host.openblas_trouble.empty() ? host.openblas_trouble + " when it was loaded"
                   : host.openblas.empty()        ? "none"
-                                           : "kernels for " + host.openblas + "; " + library({"libopenblas.so.0"}));
+                                          : "kernels for " + host.openblas + "; " + library({"libopenblas.so.0"}));
   add("LibTorch", library({"libtorch.so", "libtorch.so.1.13"}));
   add("Gloo", library({"libgloo.so", "libgloo.so.0"}));
   add("Open MPI", library({"libmpi.so.40", "libmpi.so"}));

@@ -1,6 +1,6 @@
 #pragma once
-// What `tutti doctor` and `tutti env` print: findings about a host or a pair of hosts, each a line with what to do about
-// it, and the facts about a host that a bug report needs.
+// What `tutti doctor` and `tutti env` print: findings about a host or a pair of hosts, each a line with what to do
+// about it, and the facts about a host that a bug report needs.
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,7 +1,7 @@
 // Programs know torchrun's variables, so workers get all of them with torchrun's meaning: RANK in the world, LOCAL_RANK
-// on the host, GROUP_RANK the number of the host. MASTER_ADDR and MASTER_PORT are for the program (PyTorch's rank 0 binds
-// the port). Tutti's own store is TUTTI_STORE, and TORCHELASTIC_USE_AGENT_STORE=False tells PyTorch that the port is not
-// served yet.
+// on the host, GROUP_RANK the number of the host. MASTER_ADDR and MASTER_PORT are for the program (PyTorch's rank 0
+// binds the port). Tutti's own store is TUTTI_STORE, and TORCHELASTIC_USE_AGENT_STORE=False tells PyTorch that the port
+// is not served yet.
 //
 // A shell inside mpirun, srun or another job has variables that name a rank. A program that believed them would join
 // another world, so they are removed here: only variables about ranks and rendezvous, not a site's tuning.
@@ -16,8 +16,8 @@
 namespace tutti {
 namespace {
 
-// OMPI_MCA_*, PMIX_MCA_*, MV2_* and the like also hold a user's tuning (OMPI_MCA_btl): only those that name a rank or its
-// daemon are removed.
+// OMPI_MCA_*, PMIX_MCA_*, MV2_* and the like also hold a user's tuning (OMPI_MCA_btl): only those that name a rank or
+// its daemon are removed.
 constexpr std::array kStalePrefixes = {
     "PMI_",  "PMIX_", "OMPI_COMM_WORLD_", "OMPI_MCA_ess_", "OMPI_MCA_orte_ess_", "MV2_COMM_WORLD_",
     "HYDI_", "PALS_", "MPI_LOCAL",        "TORCHELASTIC_"};

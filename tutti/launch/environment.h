@@ -10,9 +10,9 @@ namespace tutti {
 // "NAME=value" strings for execve().
 std::vector<std::string> to_strings(const Environment& environment);
 
-// Removes variables that another launcher (mpirun, srun, torchrun, an outer tutti run) left and that a worker would take
-// for its own rank or rendezvous, and the variables that gave this launcher the secret. Returns the names of the former,
-// ascending.
+// Removes variables that another launcher (mpirun, srun, torchrun, an outer tutti run) left and that a worker would
+// take for its own rank or rendezvous, and the variables that gave this launcher the secret. Returns the names of the
+// former, ascending.
 std::vector<std::string> remove_stale(Environment& environment);
 
 // What a worker's environment says about it and the job.

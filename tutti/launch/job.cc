@@ -46,8 +46,8 @@ bool in_background_of_terminal() {
   return foreground >= 0 && foreground != getpgrp();
 }
 
-// The minimum for an agent: its own descriptors, and for each rank two pipes, a pidfd, a page and a connection. Programs,
-// logs and other nodes need more, which is requested as far as the hard limit allows.
+// The minimum for an agent: its own descriptors, and for each rank two pipes, a pidfd, a page and a connection.
+// Programs, logs and other nodes need more, which is requested as far as the hard limit allows.
 Status check_descriptor_limit(int ranks) {
   const std::size_t least = 15 + 5 * std::size_t(ranks);
   raise_descriptor_limit(std::max<std::size_t>(least, 256));

@@ -34,9 +34,9 @@ struct JobOptions : AgentOptions {
   RestartPolicy restarts;
 };
 
-// Runs the job's part on this node. Returns the exit code of the job, or the error that kept it from starting. What goes
-// wrong once the agent runs (a port in use, missing nodes) is printed on standard error and becomes an exit code. Call
-// from the main thread of a process without other threads. Blocks until nothing of the job is left here.
+// Runs the job's part on this node. Returns the exit code of the job, or the error that kept it from starting. What
+// goes wrong once the agent runs (a port in use, missing nodes) is printed on standard error and becomes an exit code.
+// Call from the main thread of a process without other threads. Blocks until nothing of the job is left here.
 Result<int> run_job(const JobOptions& options);
 
 }  // namespace tutti

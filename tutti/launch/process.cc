@@ -1,11 +1,11 @@
-// Finding: execve() tells a child in one error code that something is wrong. Checking before, in the parent, says what it
-// is and what to do, before any rank is started.
+// Finding: execve() tells a child in one error code that something is wrong. Checking before, in the parent, says what
+// it is and what to do, before any rank is started.
 //
 // Starting: between fork() and execve() a child may call only functions that are safe after a fork in a threaded
-// program, so everything that allocates is made before. The child becomes a process group of its own (one kill() reaches
-// the rank and its helpers), in the agent's session, which has no terminal. It asks for SIGKILL at its parent's death,
-// and then checks whether the parent died before it asked. A pipe that closes on execve() carries errno back if that
-// fails. The wait for it has a limit, because a program on a dead network mount is neither run nor refused.
+// program, so everything that allocates is made before. The child becomes a process group of its own (one kill()
+// reaches the rank and its helpers), in the agent's session, which has no terminal. It asks for SIGKILL at its parent's
+// death, and then checks whether the parent died before it asked. A pipe that closes on execve() carries errno back if
+// that fails. The wait for it has a limit, because a program on a dead network mount is neither run nor refused.
 //
 // Ending: a descendant that forked twice and changed its session still has a parent, and when that dies the nearest
 // subreaper becomes its parent. So "kill all children, reap, repeat until there are none" reaches every descendant,
@@ -206,7 +206,8 @@ std::vector<ProcEntry> all_processes() {
   return entries;
 }
 
-// The failures of execve() that the user can correct on the command line; others (memory, descriptors) are the machine's.
+// The failures of execve() that the user can correct on the command line; others (memory, descriptors) are the
+// machine's.
 bool is_about_the_program(int cause) {
   switch (cause) {
     case ENOENT:

@@ -47,8 +47,8 @@ namespace {
 
 constexpr auto kCauseLimit = std::chrono::milliseconds(300);  // for an error closer to the cause than the first one
 constexpr auto kSpawnKillLimit = std::chrono::seconds(5);
-constexpr auto kJoinedThreadLimit = std::chrono::seconds(1);     // to leave /proc
-constexpr auto kSpawnPoll = std::chrono::milliseconds(20);  // without a pidfd that reports an end
+constexpr auto kJoinedThreadLimit = std::chrono::seconds(1);  // to leave /proc
+constexpr auto kSpawnPoll = std::chrono::milliseconds(20);    // without a pidfd that reports an end
 
 int threads_of_this_process() {
   int count = 0;
@@ -104,12 +104,12 @@ void set_variables(int rank, int ranks, const SpawnRendezvous& rendezvous) {
   for (const auto& [name, value] : environment) before.push_back(name);
   (void)remove_stale(environment);  // only a launcher prints their names
   set_worker_variables(environment, WorkerVariables{.rank = rank,
-                               .world_size = ranks,
-                               .local_rank = rank,
-                               .local_world_size = ranks,
-                               .master_address = "127.0.0.1",
-                               .job = rendezvous.address.path.substr(1),
-                               .secret_fd = rendezvous.secret.get()});
+                                                    .world_size = ranks,
+                                                    .local_rank = rank,
+                                                    .local_world_size = ranks,
+                                                    .master_address = "127.0.0.1",
+                                                    .job = rendezvous.address.path.substr(1),
+                                                    .secret_fd = rendezvous.secret.get()});
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}) environment.erase(name);
   environment["TUTTI_INIT"] = "unix://" + rendezvous.address.path;
   (void)fcntl(rendezvous.secret.get(), F_SETFD, 0);  // a rank may become a program that joins

@@ -13,8 +13,8 @@ struct SpawnOptions {
 
 // Runs rank_main(rank) in `ranks` new processes on this host, and returns when all have returned. Each process finds in
 // its environment what tutti::init() needs to join the others. The first error stops the other ranks (SIGTERM, then
-// SIGKILL after the grace period) and is thrown here with its text: an exception that left rank_main ("rank 1: ..."), an
-// exit code, a signal. An error that only says that another rank was lost counts only if there is no other.
+// SIGKILL after the grace period) and is thrown here with its text: an exception that left rank_main ("rank 1: ..."),
+// an exit code, a signal. An error that only says that another rank was lost counts only if there is no other.
 //
 // Each rank is a copy of this process as it is now (fork), so this works only while the process has one thread: call it
 // before the first operation of LibTorch, before OpenMP or threads of your own are used, and before init(); else it

@@ -9,14 +9,14 @@
 // signal, but what they had started does not: a daemon, or the program that a wrapper script runs without exec.
 //
 // The agent passes the user's first signal on to the ranks and kills them at the second. A stopped agent could do
-// neither, so it is continued first. If it is still stopped at the second signal, or not done at the third, it is killed
-// and the supervisor ends everything.
+// neither, so it is continued first. If it is still stopped at the second signal, or not done at the third, it is
+// killed and the supervisor ends everything.
 //
 // The agent leads a session of its own, so that Ctrl-C and `kill -- -PGID` reach only the supervisor, which passes each
 // signal on once: a second signal is then truly the user's second. The workers stay in that one session: where the
 // kernel groups processes by session to share the processor (sched_autogroup), a rank that yields gives way only to its
-// own session. With a session for each rank a yield gave way to nothing: 2 ms a call instead of 5 us when ranks outnumber
-// the cores.
+// own session. With a session for each rank a yield gave way to nothing: 2 ms a call instead of 5 us when ranks
+// outnumber the cores.
 #include "tutti/launch/supervisor.h"
 
 #include <poll.h>
@@ -65,7 +65,7 @@ int supervise(pid_t agent) {
 }  // namespace
 
 Result<int> run_supervised(const std::function<int(const Fd& supervisor_gone)>& agent,
-                            const std::function<void(pid_t agent)>& killed) {
+                           const std::function<void(pid_t agent)>& killed) {
   TUTTI_TRY(become_subreaper());
   const sigset_t signals = signals_of_a_job();
   sigset_t before;

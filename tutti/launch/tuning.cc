@@ -1,14 +1,14 @@
 // Five habits of the libraries below a trainer cost up to five times its speed; a variable cures each.
 //
 // Threads. OpenMP and OpenBLAS start one thread per core of the machine in every process, so four ranks on four cores
-// run sixteen threads that spin against one another. torchrun's cure, one thread, wastes cores instead. The right number
-// is the usable cores (affinity mask and cgroup quota: a container with two of 64 cores has two) divided by the ranks of
-// the host.
+// run sixteen threads that spin against one another. torchrun's cure, one thread, wastes cores instead. The right
+// number is the usable cores (affinity mask and cgroup quota: a container with two of 64 cores has two) divided by the
+// ranks of the host.
 //
 // Waiting. An idle thread of GNU OpenMP spins for milliseconds before it sleeps. As soon as anything else wants a core
 // (a thread that reads ahead, another job, a compiler) it takes the core from the very thread that it waits for:
-// train_dlrm on one rank of two threads ran 2 times slower on a quiet machine of two cores and 10 to 20 times slower on a
-// busy one. OMP_WAIT_POLICY=passive sleeps at once, and was not slower in any of the models.
+// train_dlrm on one rank of two threads ran 2 times slower on a quiet machine of two cores and 10 to 20 times slower on
+// a busy one. OMP_WAIT_POLICY=passive sleeps at once, and was not slower in any of the models.
 //
 // Kernels. OpenBLAS 0.3.21 picks its kernels by CPU family, takes an unknown family for a Prescott of 2004, and then
 // multiplies matrices with SSE3. OPENBLAS_CORETYPE overrides the choice. A kernel that the CPU lacks dies of SIGILL, so

@@ -1,7 +1,7 @@
 #pragma once
 // The environment variables that decide whether a rank runs at full speed, and their best values on this machine. Pure
-// functions of (CPU, cores, ranks), so a test can try any machine. The launcher sets them; the runtime warns if they are
-// missing.
+// functions of (CPU, cores, ranks), so a test can try any machine. The launcher sets them; the runtime warns if they
+// are missing.
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,8 +22,8 @@ CpuFeatures cpu_features();
 // The OPENBLAS_CORETYPE that uses this CPU without an instruction that it lacks; empty: leave OpenBLAS alone.
 std::string openblas_coretype(const CpuFeatures& cpu);
 
-// How slow OpenBLAS's kernels of this name are on this CPU: "up to 5 times slower"; empty if there are no better ones or
-// the name is not known.
+// How slow OpenBLAS's kernels of this name are on this CPU: "up to 5 times slower"; empty if there are no better ones
+// or the name is not known.
 std::string slowness_of_kernels(std::string_view core, const CpuFeatures& cpu);
 
 struct Setting {
@@ -48,15 +48,15 @@ std::string costly_threads(const VariableLookup& variable, int cores);
 // kUsage: OMP_NUM_THREADS is not a number, or a list of numbers, from 1 up.
 Status check_thread_count(const VariableLookup& variable);
 
-// Makes glibc keep freed memory in a program that is about to start. A training step frees and allocates the same blocks
-// again and again. Other programs should not have these settings.
+// Makes glibc keep freed memory in a program that is about to start. A training step frees and allocates the same
+// blocks again and again. Other programs should not have these settings.
 std::vector<Setting> settings_that_keep_memory();
 // The same for this process; blocks that are already mapped are not affected. Does nothing if the user has chosen
 // thresholds.
 void keep_freed_memory(const VariableLookup& variable);
 
-// One sentence for a program that was not started by `tutti run` and would run several times slower without settings; or
-// empty. `variable` looks up the environment; `openblas_core` is the kernel that the loaded OpenBLAS chose, empty if
+// One sentence for a program that was not started by `tutti run` and would run several times slower without settings;
+// or empty. `variable` looks up the environment; `openblas_core` is the kernel that the loaded OpenBLAS chose, empty if
 // none is loaded.
 std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures& cpu, int cores, int local_ranks,
                                std::string_view openblas_core);

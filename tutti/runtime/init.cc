@@ -1,6 +1,6 @@
-// Four steps. Join: who is this rank, and where is the store (rendezvous/). Introduce: every rank tells on which machine
-// it is and where its socket for shared memory is. Open: shared memory with the ranks of this host, a TCP port if there
-// are other hosts. Create the world group.
+// Four steps. Join: who is this rank, and where is the store (rendezvous/). Introduce: every rank tells on which
+// machine it is and where its socket for shared memory is. Open: shared memory with the ranks of this host, a TCP port
+// if there are other hosts. Create the world group.
 #include "tutti/runtime/init.h"
 
 #include <sys/eventfd.h>
@@ -155,17 +155,18 @@ struct Introductions {
 };
 
 Result<Introductions> exchange_introductions(Membership& m, const std::string& host, const std::string& shm_contact,
-                        const Settings& settings, Deadline deadline, const Store::Waiting& waiting) {
+                                             const Settings& settings, Deadline deadline,
+                                             const Store::Waiting& waiting) {
   const RankIntroduction mine{.boot = boot_id(),
-                      .host = host,
-                      .sharing = env("TUTTI_HOST_ID").value_or(host),
-                      .agent = env("GROUP_RANK").value_or(""),
-                      .shm = shm_contact,
-                      .cores = allowed_cores(),
-                      .transport = settings.transport,
-                      .engines = "cpu:" + settings.engines.cpu + ",cuda:" + settings.engines.cuda,
-                      .algorithm = settings.algorithm,
-                      .streams = settings.streams};
+                              .host = host,
+                              .sharing = env("TUTTI_HOST_ID").value_or(host),
+                              .agent = env("GROUP_RANK").value_or(""),
+                              .shm = shm_contact,
+                              .cores = allowed_cores(),
+                              .transport = settings.transport,
+                              .engines = "cpu:" + settings.engines.cpu + ",cuda:" + settings.engines.cuda,
+                              .algorithm = settings.algorithm,
+                              .streams = settings.streams};
   const std::vector<std::string> encoded =
       TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, encode(mine), deadline, waiting));
   Introductions all;
@@ -210,7 +211,7 @@ Result<std::string> advertised_host(const Membership& m, bool several_machines) 
 }
 
 Status open_paths(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host,
-                 const Introductions& ranks, Deadline deadline) {
+                  const Introductions& ranks, Deadline deadline) {
   const int n = m.world_size;
   // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node; a machine's devices
   // are shared by its ranks all the same.
@@ -228,8 +229,7 @@ Status open_paths(Process& p, Membership& m, const Settings& settings, std::uniq
     p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) {
       return other.node == p.world[r].node;
     }));
-    p.world[r].machine_rank =
-        int(std::count(ranks.boot_ids.begin(), ranks.boot_ids.begin() + r, ranks.boot_ids[r]));
+    p.world[r].machine_rank = int(std::count(ranks.boot_ids.begin(), ranks.boot_ids.begin() + r, ranks.boot_ids[r]));
   }
   p.ranks_on_machine =
       int(std::count(ranks.boot_ids.begin(), ranks.boot_ids.end(), ranks.boot_ids[std::size_t(p.rank)]));
@@ -295,8 +295,8 @@ Result<std::future<Result<Launcher>>> look_for_launcher(const Membership& m) {
   return start_async([&m] { return find_launcher(m); });
 }
 
-// The progress thread also waits for such reports and for SIGUSR2, and sweeps the TCP port. A report may already be there
-// and end all groups through process->engine, so the thread reads none before that is set.
+// The progress thread also waits for such reports and for SIGUSR2, and sweeps the TCP port. A report may already be
+// there and end all groups through process->engine, so the thread reads none before that is set.
 Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking) {
   std::vector<ProgressThread::Watched> watched;
   const auto engine_is_set = std::make_shared<std::latch>(1);
@@ -339,7 +339,7 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
   return [p = process.get(), serves, n = int(process->world.size()), rank = process->rank] {
     if (!p->store || p->has_fault()) return;
     if (!serves) {
-      (void)p->store->set("goodbye/" + std::to_string(rank), "");  // fails if the store is gone, which then waits for no rank
+      (void)p->store->set("goodbye/" + std::to_string(rank), "");  // fails if the store is gone
       return;
     }
     const std::vector<int> lost = p->lost_ranks();

@@ -1,6 +1,6 @@
 #pragma once
-// tutti::init(): from "a process was started" to "a world Group": which rank is this, where are the others, how are bytes
-// transferred.
+// tutti::init(): from "a process was started" to "a world Group": which rank is this, where are the others, how are
+// bytes transferred.
 #include <optional>
 #include <string>
 
@@ -24,8 +24,8 @@ struct Options {
 
 // The world. Started by tutti run, torchrun, mpirun or srun, or by hand with variables, it joins the others; alone it
 // is a world of one. Throws Exception; an uncaught one ends the process with its message and an exit code
-// (runtime/process_hooks.h). Call once in a process. The world is left (a goodbye with a deadline) when the last Group made
-// from it is gone.
+// (runtime/process_hooks.h). Call once in a process. The world is left (a goodbye with a deadline) when the last Group
+// made from it is gone.
 Group init(const Options& options = {});
 Result<Group> try_init(const Options& options = {});
 

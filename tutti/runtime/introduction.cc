@@ -1,5 +1,5 @@
-// The bytes are read by events, not into a tree: nlohmann's reader recurses for each list within a list, so bytes that only
-// open lists would use up the stack before anything could check them.
+// The bytes are read by events, not into a tree: nlohmann's reader recurses for each list within a list, so bytes that
+// only open lists would use up the stack before anything could check them.
 #include "tutti/runtime/introduction.h"
 
 #include <limits>

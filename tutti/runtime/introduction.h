@@ -1,6 +1,6 @@
 #pragma once
-// What each rank tells the others when it joins (runtime/init.cc): on which machine it is, and the settings on which all
-// ranks must agree. It is sent as CBOR, which keeps any bytes: neither a path nor a variable's value need be UTF-8.
+// What each rank tells the others when it joins (runtime/init.cc): on which machine it is, and the settings on which
+// all ranks must agree. It is sent as CBOR, which keeps any bytes: neither a path nor a variable's value need be UTF-8.
 #include <string>
 
 #include "tutti/base/error.h"

@@ -11,15 +11,15 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 const RankIntroduction kIntroduction{.boot = "b",
-                     .host = "\xff no text",
-                     .sharing = "h",
-                     .agent = "1",
-                     .shm = "/tmp/x/rank",
-                     .cores = {7, 1},
-                     .transport = "tcp",
-                     .engines = "cpu:tutti,cuda:staged",
-                     .algorithm = "ring",
-                     .streams = 3};
+                                     .host = "\xff no text",
+                                     .sharing = "h",
+                                     .agent = "1",
+                                     .shm = "/tmp/x/rank",
+                                     .cores = {7, 1},
+                                     .transport = "tcp",
+                                     .engines = "cpu:tutti,cuda:staged",
+                                     .algorithm = "ring",
+                                     .streams = 3};
 
 std::string refusal(const std::string& bytes) {
   const auto note = parse_introduction(bytes);
@@ -43,10 +43,10 @@ TEST(RankIntroduction, AnyBytesArriveAsTheyAre) {
 TEST(RankIntroduction, WhatIsNotUnderstoodIsRefused) {
   EXPECT_EQ(refusal(with("streams", 2)), "");
   for (const std::string& bytes :
-       {std::string(), std::string("x"), encode(kIntroduction) + "x", encode(kIntroduction).substr(0, 20), with("streams", "\xff"),
-        with("streams", -1), with("streams", 1.5), with("streams", std::uint64_t(1) << 40), with("cores", "1"),
-        with("cores", json::array({json::array({1})})), with("boot", 3), with("more", "x"), with("host", nullptr),
-        with("algorithm", 1)})
+       {std::string(), std::string("x"), encode(kIntroduction) + "x", encode(kIntroduction).substr(0, 20),
+        with("streams", "\xff"), with("streams", -1), with("streams", 1.5), with("streams", std::uint64_t(1) << 40),
+        with("cores", "1"), with("cores", json::array({json::array({1})})), with("boot", 3), with("more", "x"),
+        with("host", nullptr), with("algorithm", 1)})
     EXPECT_EQ(
         refusal(bytes),
         "Mismatch: introduced itself in words we do not know (hint: do all ranks run the same version of tutti?)");

@@ -1,14 +1,14 @@
 // A handler of a fatal signal may take no lock and allocate no memory. So it writes addresses, and the lines of
-// /proc/self/maps that contain them; the agent, which has time, turns them into functions and lines. backtrace() loads a
-// library at its first call, which is therefore made beforehand. The handler runs on a stack of its own, because the
+// /proc/self/maps that contain them; the agent, which has time, turns them into functions and lines. backtrace() loads
+// a library at its first call, which is therefore made beforehand. The handler runs on a stack of its own, because the
 // thread's stack may be what ran out.
 //
 // The handler of SIGUSR2 leaves the interrupted stack in the progress page and writes to an eventfd that the progress
-// thread polls. The descriptor is never closed: a signal may arrive at any time, and must not be written into a file that
-// got the same number.
+// thread polls. The descriptor is never closed: a signal may arrive at any time, and must not be written into a file
+// that got the same number.
 //
-// The shortest program, `int main() { auto world = tutti::init(); ... }`, has no try. A user who forgot a variable should
-// read what is missing, and the launcher should see a plain exit code instead of a crash of this rank.
+// The shortest program, `int main() { auto world = tutti::init(); ... }`, has no try. A user who forgot a variable
+// should read what is missing, and the launcher should see a plain exit code instead of a crash of this rank.
 #include "tutti/runtime/process_hooks.h"
 
 #include <execinfo.h>

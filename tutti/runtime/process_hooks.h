@@ -13,9 +13,9 @@ namespace tutti {
 // keep_last_stacks() is called.
 std::unique_ptr<ProgressPage> open_progress();
 
-// From here on a fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS) without a handler of the program leaves
-// the stack of its thread in page.layout().crash, and then ends the process as it would have (core dump included). Once
-// a process; the page is never destroyed.
+// From here on a fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS) without a handler of the program
+// leaves the stack of its thread in page.layout().crash, and then ends the process as it would have (core dump
+// included). Once a process; the page is never destroyed.
 void keep_last_stacks(ProgressPage& page);
 
 // Writes the message about this process's failure to that page, and to the file of TORCHELASTIC_ERROR_FILE.
@@ -27,10 +27,10 @@ void leave_last_words(const char* message);
 // signal does not end the process. It also leaves the stack of the thread it interrupts in page.layout().look.
 int flight_signal();
 
-// Installs a std::terminate handler, once. An uncaught tutti::Exception, of any thread, is printed on standard error and
-// ends the process: code 2 for wrong usage, 4 if the ranks did not find each other, else 1; instead of "terminate called
-// after throwing an instance of ..." and a core. Streams of stdio are flushed, destructors do not run. Other exceptions
-// go to the previous handler.
+// Installs a std::terminate handler, once. An uncaught tutti::Exception, of any thread, is printed on standard error
+// and ends the process: code 2 for wrong usage, 4 if the ranks did not find each other, else 1; instead of "terminate
+// called after throwing an instance of ..." and a core. Streams of stdio are flushed, destructors do not run. Other
+// exceptions go to the previous handler.
 void end_uncaught_exceptions_with_a_sentence();
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// A core's id is unique in its socket only, so (socket, core id) names it. A kernel without NUMA has no node folders; all
-// cores are then on node 0.
+// A core's id is unique in its socket only, so (socket, core id) names it. A kernel without NUMA has no node folders;
+// all cores are then on node 0.
 //
 // Ranks that communicate most are adjacent in rank order, so adjacent ranks get adjacent cores: every policy assigns in
 // runs, never round robin. Cutting n things into p runs by floor(i * n / p) gives runs that differ by one at most.

@@ -35,8 +35,8 @@ enum class Bind { kNone, kCore, kSocket, kNuma };
 // The value of --bind; kUsage names the four words.
 Result<Bind> parse_bind(std::string_view text);
 
-// The CPUs of `ranks` ranks, each list ascending; for kNone all lists are empty. kCore cuts the cores into equal runs of
-// adjacent cores, one run each (with fewer cores than ranks, adjacent ranks share one). kSocket and kNuma assign the
+// The CPUs of `ranks` ranks, each list ascending; for kNone all lists are empty. kCore cuts the cores into equal runs
+// of adjacent cores, one run each (with fewer cores than ranks, adjacent ranks share one). kSocket and kNuma assign the
 // ranks in runs to the sockets or NUMA nodes; a rank may use all of its own.
 std::vector<std::vector<int>> bind_ranks(const Topology& topology, Bind bind, int ranks);
 

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostRuns = 256;  // of equal shares in a NodeInfo
+constexpr std::size_t kMostRuns = 256;   // of equal shares in a NodeInfo
 constexpr std::size_t kLongestRun = 64;  // NodeInfo::run goes into a file
 
 std::vector<std::string> parse_shares(const json& runs, int ranks) {

@@ -25,11 +25,12 @@ struct NodeRows {
   int ranks = 1;
   std::vector<std::string> shares;  // as in NodeInfo
 };
-// On node 0 those of all nodes, elsewhere those of this node, so that a console that shows several does not repeat them.
+// On node 0 those of all nodes, elsewhere those of this node, so that a console that shows several does not repeat
+// them.
 std::vector<NodeRows> rows_of(const Round& round);
 
-// The lines of the table: rank, host, local rank, and the rank's share of the machine. Adjacent ranks of a node with the
-// same share are one line. A table of more than `most` lines has one line for each node.
+// The lines of the table: rank, host, local rank, and the rank's share of the machine. Adjacent ranks of a node with
+// the same share are one line. A table of more than `most` lines has one line for each node.
 std::vector<std::string> rank_table(const std::vector<NodeRows>& nodes, std::size_t most = 32);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 // GPUs have two numberings: CUDA counts those that CUDA_VISIBLE_DEVICES lists, from 0. --devices counts as CUDA does in
-// this process, so a share of a share works as expected (a scheduler gave GPUs 4 to 7, and the job uses two of them). What
-// the ranks get is written in the names of the outer list.
+// this process, so a share of a share works as expected (a scheduler gave GPUs 4 to 7, and the job uses two of them).
+// What the ranks get is written in the names of the outer list.
 //
 // torchrun shows all GPUs to every rank, and the program uses number LOCAL_RANK. That is the default here as well,
 // because programs are written for it. With one GPU each, number 0 is always the right one.

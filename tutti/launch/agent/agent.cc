@@ -1,9 +1,9 @@
 // One thread, one poll loop, one function for each kind of event: a worker writes (Worker), a worker ends, the user
 // sends a signal, another node reports a fault, the supervisor dies, a console takes bytes again, a time limit passes.
 //
-// The agent outlives attempts: it joins the other nodes, starts the workers of the round, and when they are gone the end
-// of the round says whether all nodes join again. The agent keeps its store, its consoles and its place in the job, so a
-// restart costs no more than starting the workers.
+// The agent outlives attempts: it joins the other nodes, starts the workers of the round, and when they are gone the
+// end of the round says whether all nodes join again. The agent keeps its store, its consoles and its place in the job,
+// so a restart costs no more than starting the workers.
 //
 // A worker that ends with 0, or with 75 (it has saved and wants to resume later), while others run is no failure. The
 // first failure is the culprit; a rank that ends after the agent has told it to stop (Stopping) is innocent.
@@ -314,7 +314,7 @@ void Agent::on_failure(Worker& failed) {
     fault.text += ", which was sent to tutti run and passed on to all ranks: this program does not catch it";
   const int others = attempt_->workers().alive();
   attempt_->freeze();
-  if (const RoundEnd news = publish(fault); !news.mine) return follow(news);  // a consequence of what ended the round elsewhere
+  if (const RoundEnd news = publish(fault); !news.mine) return follow(news);  // a consequence of a fault elsewhere
   attempt_->blame(culprit, fault.text);
   consoles_.say(fault.text + (others == 0 ? ""
                                           : "; stopping the other " + std::to_string(others) +

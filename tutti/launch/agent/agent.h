@@ -38,13 +38,13 @@ struct AgentSpec : AgentOptions {
   int input_rank = 0;                  // reads this process's standard input; -1: none does
   std::string host;                    // its name, for messages
   std::string job;
-  int max_restarts = 0;              // for the program to know; Nodes decides about restarts
-  Credentials credentials;           // for the job's store
-  int secret_fd = -1;                // -1: none
-  int kept_memory_fd = -1;           // base/memory.h; -1: none
-  std::string flight_folder;         // for flight records; empty: in log_dir, one folder for each attempt
-  std::string error_files;           // without log_dir: error_files_prefix(); the supervisor removes them
-  Clock::time_point began = now();   // when the job began, as far as this node knows
+  int max_restarts = 0;                      // for the program to know; Nodes decides about restarts
+  Credentials credentials;                   // for the job's store
+  int secret_fd = -1;                        // -1: none
+  int kept_memory_fd = -1;                   // base/memory.h; -1: none
+  std::string flight_folder;                 // for flight records; empty: in log_dir, one folder for each attempt
+  std::string error_files;                   // without log_dir: error_files_prefix(); the supervisor removes them
+  Clock::time_point began = now();           // when the job began, as far as this node knows
   std::function<void(const Round&)> joined;  // called after the first rendezvous, before anything is started
   std::function<std::vector<std::string>(const Round&)> table;  // of ranks, for the announcement
 };

@@ -16,12 +16,12 @@
 namespace tutti {
 namespace {
 
-constexpr auto kPeersLimit = std::chrono::seconds(2);     // for the other nodes to tell how their ranks are doing
-constexpr auto kReportLimit = std::chrono::seconds(5);    // beyond the grace, for the report of another node
-constexpr auto kPatienceWithOthers = std::chrono::seconds(3);  // the node whose rank is to blame reports first
+constexpr auto kPeersLimit = std::chrono::seconds(2);           // for the other nodes to tell how their ranks are doing
+constexpr auto kReportLimit = std::chrono::seconds(5);          // beyond the grace, for the report of another node
+constexpr auto kPatienceWithOthers = std::chrono::seconds(3);   // the node whose rank is to blame reports first
 constexpr auto kGivenUpLimit = std::chrono::milliseconds(300);  // for ranks that SIGKILL has not ended
-constexpr double kSilence = 5;                             // seconds; a node publishes its status every second
-constexpr auto kCoreDumpLimit = std::chrono::seconds(60);  // for a rank that dies of a signal to end
+constexpr double kSilence = 5;                                  // seconds; a node publishes its status every second
+constexpr auto kCoreDumpLimit = std::chrono::seconds(60);       // for a rank that dies of a signal to end
 
 }  // namespace
 
@@ -40,8 +40,8 @@ Attempt::Attempt(const AgentSpec& spec, Round round, Consoles& consoles)
 
 Status Attempt::start(const Environment& environment) {
   if (round_.layout.nodes() > 1)
-    peers_ = TUTTI_TRY(PeerStatus::start(round_.store, spec_.credentials, round_.number, round_.node,
-                                         round_.layout.nodes()));
+    peers_ = TUTTI_TRY(
+        PeerStatus::start(round_.store, spec_.credentials, round_.number, round_.node, round_.layout.nodes()));
   return workers_.start(spec_, round_, flight_folder_, environment, consoles_);
 }
 
@@ -102,7 +102,8 @@ std::optional<Fault> Attempt::missing_init() {
 
 void Attempt::blame(Worker& culprit, const std::string& text) {
   culprit_ = &culprit;
-  headline_ = text == fault_text(culprit.end(), spec_.host) ? std::string() : text;  // the report describes an end in more detail
+  // The report describes an end in more detail.
+  headline_ = text == fault_text(culprit.end(), spec_.host) ? std::string() : text;
   freeze();
 }
 

@@ -54,7 +54,8 @@ class Attempt {
 
   // Once no worker is alive: ends what they started and left, and reads the rest of their output.
   void end_stragglers(Duration limit);
-  // Prints how the attempt ended. `what` failed: "the job", "attempt 2"; `news`: what ended the round, if something did.
+  // Prints how the attempt ended. `what` failed: "the job", "attempt 2"; `news`: what ended the round, if something
+  // did.
   void report(const std::string& what, const std::optional<RoundEnd>& news);
   // failure_json() from the node whose rank failed, once reported; empty: no rank failed, or that node sent none.
   const std::string& details() const { return details_; }
@@ -74,15 +75,15 @@ class Attempt {
   Workers workers_;
   Stopping stopping_{workers_};
   Monitor monitor_;
-  std::unique_ptr<PeerStatus> peers_;   // null on one node
-  Clock::time_point next_publish_{};    // of this node's status to the other nodes
+  std::unique_ptr<PeerStatus> peers_;  // null on one node
+  Clock::time_point next_publish_{};   // of this node's status to the other nodes
   Worker* culprit_ = nullptr;
   Worker* echo_ = nullptr;
   Clock::time_point echo_came_{};
-  std::optional<Hang> found_hang_;      // not reported yet
+  std::optional<Hang> found_hang_;  // not reported yet
   Clock::time_point report_hang_at_{};
   std::string details_;
-  std::string headline_;                // what the culprit is blamed for, if not for its end
+  std::string headline_;  // what the culprit is blamed for, if not for its end
   const Clock::time_point started_ = now();
   const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();
   const std::int64_t memory_kills_before_;

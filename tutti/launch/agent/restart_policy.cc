@@ -1,7 +1,8 @@
-// A restart helps against causes outside the program: a broken node, a moment without memory, a file system that did not
-// answer. It does not help against the program itself, which reaches the same step with the same data again. The place
-// of the failure tells the two apart. A job that fails in different places makes progress and may restart as often as
-// the user allows. A job that fails in the same place again and again only burns time, and its exit code says so.
+// A restart helps against causes outside the program: a broken node, a moment without memory, a file system that did
+// not answer. It does not help against the program itself, which reaches the same step with the same data again. The
+// place of the failure tells the two apart. A job that fails in different places makes progress and may restart as
+// often as the user allows. A job that fails in the same place again and again only burns time, and its exit code says
+// so.
 #include "tutti/launch/agent/restart_policy.h"
 
 #include <algorithm>
@@ -49,7 +50,7 @@ std::string place_text(const Fault& fault, int times) {
   const std::string often =
       times == 1 ? "and one failure is enough (--no-progress 1)" : std::to_string(times) + " times in a row";
   if (fault.step >= 0) return "step " + std::to_string(fault.step) + " was the last that was reached, " + often;
-  if (fault.seconds >= kQuick) return "the ranks told no step, " + often;  // or they had, and have made no progress since
+  if (fault.seconds >= kQuick) return "the ranks told no step, " + often;  // or none since
   return "the ranks failed within " + seconds_text(kQuick) + " of their start, " + often;
 }
 

@@ -135,25 +135,26 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
   if (!made_page.ok() && local_rank == 0)
     consoles.say("the ranks cannot be watched closely: " + to_string(made_page.error()));
   Fd page = made_page.ok() ? *std::move(made_page) : Fd();
-  set_worker_variables(environment, WorkerVariables{.rank = rank,
-                               .world_size = layout.world_size(),
-                               .local_rank = local_rank,
-                               .local_world_size = layout.here(),
-                               .node = layout.node,
-                               .nodes = layout.nodes(),
-                               .master_address = round.master_address,
-                               .master_port = round.master_port,
-                               .job = spec.job,
-                               .generation = round.number,
-                               .restarts = round.restarts_used,
-                               .max_restarts = spec.max_restarts,
-                               .store = (round.unix_store.empty() ? "" : round.unix_store + ",") + round.store,
-                               .flight_folder = flight_folder,
-                               .error_file = error_file,
-                               .role = spec.role,
-                               .secret_fd = spec.secret_fd,
-                               .kept_memory_fd = spec.kept_memory_fd,
-                               .progress_fd = page.get()});
+  set_worker_variables(environment,
+                       WorkerVariables{.rank = rank,
+                                       .world_size = layout.world_size(),
+                                       .local_rank = local_rank,
+                                       .local_world_size = layout.here(),
+                                       .node = layout.node,
+                                       .nodes = layout.nodes(),
+                                       .master_address = round.master_address,
+                                       .master_port = round.master_port,
+                                       .job = spec.job,
+                                       .generation = round.number,
+                                       .restarts = round.restarts_used,
+                                       .max_restarts = spec.max_restarts,
+                                       .store = (round.unix_store.empty() ? "" : round.unix_store + ",") + round.store,
+                                       .flight_folder = flight_folder,
+                                       .error_file = error_file,
+                                       .role = spec.role,
+                                       .secret_fd = spec.secret_fd,
+                                       .kept_memory_fd = spec.kept_memory_fd,
+                                       .progress_fd = page.get()});
   const Share& share = spec.shares[std::size_t(local_rank)];
   for (const auto& [name, value] : share.variables) environment[name] = value;
   OutputOptions shown = spec.output;

@@ -99,9 +99,9 @@ void Monitor::observe(Worker& worker, WatchedRank& watched) {
   if (watched.seen.suspended == was_suspended) return;
   if (hangs_ || worker.end().stopped) return;  // the agent's own debugger or SIGCONT may have caused it
   say_(rank_and_pid(worker) + (was_suspended
-                             ? " goes on again"
-                             : " is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " +
-                                   std::to_string(worker.pid()) + " lets it go on"));
+                                   ? " goes on again"
+                                   : " is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " +
+                                         std::to_string(worker.pid()) + " lets it go on"));
 }
 
 void Monitor::check_memory() {
@@ -181,9 +181,9 @@ std::vector<RankStatus> Monitor::status(Workers& workers) const {
     ++index;
     const RankProgress progress = worker.progress().read_pulse();
     RankStatus rank{.rank = worker.rank(), .pid = worker.pid()};
-    rank.state = !worker.alive()                              ? worker.end().exit.ok() ? "ended" : "failed"
+    rank.state = !worker.alive()                             ? worker.end().exit.ok() ? "ended" : "failed"
                  : process_info(worker.pid()).is_suspended() ? "stopped"
-                                                              : "runs";
+                                                             : "runs";
     rank.step = progress.step;
     rank.steps_a_second = worker.alive() ? watched.steps_a_second : 0;
     rank.waits = worker.alive() ? stragglers_.waits(worker.rank()) : -1;
@@ -237,7 +237,8 @@ std::string Monitor::memory_text(const WorkerEnd& culprit, bool out_of_memory) c
 
 void Monitor::complete(Failure& failure, Workers& workers) const {
   const auto seen_as = [&](const RankProgress& progress) {
-    return LastActivity{.step = progress.step, .doing = activity_text(progress, options_.describe), .alarm = progress.alarm};
+    return LastActivity{
+        .step = progress.step, .doing = activity_text(progress, options_.describe), .alarm = progress.alarm};
   };
   for (const RankSeen& rank : frozen_)
     if (rank.rank != failure.culprit.rank) failure.others[rank.rank] = seen_as(rank.progress);

@@ -68,7 +68,8 @@ class PeerStatus {
 struct SharedReport {
   std::string text, json;
 };
-// `store`: as TUTTI_STORE has it. Blocks some seconds at most. A text is cut to its first MiB; a longer JSON is left out.
+// `store`: as TUTTI_STORE has it. Blocks some seconds at most. A text is cut to its first MiB; a longer JSON is left
+// out.
 Status share_report(const std::string& store, const Credentials& credentials, int round, const SharedReport& report);
 // Waits for it; kTimeout: the other node has shared none. The JSON may be empty.
 Result<SharedReport> read_report(const std::string& store, const Credentials& credentials, int round,

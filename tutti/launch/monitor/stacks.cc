@@ -1,5 +1,5 @@
-// A process that crashed, or was asked for its stack, left what is cheap to leave: addresses, and the lines of its maps.
-// A file's program headers lead from a byte of the file to the address that the linker gave it, under which debug
+// A process that crashed, or was asked for its stack, left what is cheap to leave: addresses, and the lines of its
+// maps. A file's program headers lead from a byte of the file to the address that the linker gave it, under which debug
 // information knows it. A return address points after the call, which may be another line: one less is the call itself.
 #include "tutti/launch/monitor/stacks.h"
 

@@ -52,8 +52,8 @@ FileOffset find_in_maps(const std::string& maps, std::uint64_t address);
 // The address that the linker gave to this byte of an ELF file; the offset itself if that is not known.
 std::uint64_t linked_address(const std::string& file, std::uint64_t offset);
 
-// The output of addr2line -a -f -C -i, as the lines for each address: "step(int) at train.cc:212", then the functions it
-// was inlined into; empty for an unknown address.
+// The output of addr2line -a -f -C -i, as the lines for each address: "step(int) at train.cc:212", then the functions
+// it was inlined into; empty for an unknown address.
 std::vector<std::vector<std::string>> parse_addr2line(const std::string& output);
 
 // Removes from such lines, the innermost first, those on top that only end the process ("raise", "abort" ...) and those

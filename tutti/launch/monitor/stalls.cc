@@ -140,8 +140,7 @@ HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe
   }
   if (!suspended.empty()) {
     cause.blamed = suspended;
-    cause.text =
-        ranks_words(suspended) + (suspended.size() == 1 ? " is" : " are") + " stopped (SIGSTOP or a debugger)";
+    cause.text = ranks_words(suspended) + (suspended.size() == 1 ? " is" : " are") + " stopped (SIGSTOP or a debugger)";
     return cause;
   }
   const auto doing = [&](int rank) {
@@ -161,7 +160,7 @@ HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe
   cause.blamed.erase(std::unique(cause.blamed.begin(), cause.blamed.end()), cause.blamed.end());
   if (first) {
     cause.text = waiting_text(first->waiting) + " in " + first->call + " for " + ranks_words(cause.blamed) + ": " +
-                  doing(cause.blamed.front());
+                 doing(cause.blamed.front());
     return cause;
   }
   for (const PendingCall& pending : calls) {
@@ -169,8 +168,8 @@ HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe
     // All ranks wait for one another: their calls are in different orders, or one is missing.
     cause.blamed = pending.late;
     cause.text = waiting_text(pending.waiting) + " in " + pending.call + ", to which " + ranks_words(pending.late) +
-                  (pending.late.size() == 1 ? " has" : " have") + " not come, but " +
-                  (pending.late.size() == 1 ? "waits" : "wait") + " elsewhere: " + doing(pending.late.front());
+                 (pending.late.size() == 1 ? " has" : " have") + " not come, but " +
+                 (pending.late.size() == 1 ? "waits" : "wait") + " elsewhere: " + doing(pending.late.front());
     return cause;
   }
   if (!calls.empty()) {
@@ -183,7 +182,7 @@ HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe
   }
   cause.blamed = idle;
   cause.text = "no rank is in a call, the program itself stands still: " + ranks_words(idle) +
-                (idle.size() == 1 ? " is" : " are") + " at: " + (idle.empty() ? "" : doing(idle.front()));
+               (idle.size() == 1 ? " is" : " are") + " at: " + (idle.empty() ? "" : doing(idle.front()));
   return cause;
 }
 
@@ -206,8 +205,8 @@ std::string straggler_text(const Straggler& straggler) {
          std::to_string(std::lround(100 * share)) + " % of a core meanwhile" +
          (share < kBusy
               ? ", so it waits too: for its data, or for a core that a quota (cpu.max) or another program holds"
-              : ": it has more to compute than the others, or a slower core; `perf top -p " + std::to_string(straggler.pid) +
-                    "` says what");
+              : ": it has more to compute than the others, or a slower core; `perf top -p " +
+                    std::to_string(straggler.pid) + "` says what");
 }
 
 std::optional<Straggler> Stragglers::check(const std::vector<RankSeen>& ranks, bool standing) {

@@ -88,8 +88,8 @@ TEST(Hang, SeesThatRanksWaitForOneAnotherInTwoGroups) {
   const HangCause cause = explain_hang({a, b}, describe);
   EXPECT_THAT(cause.blamed, ElementsAre(1));
   EXPECT_THAT(cause.text, AllOf(HasSubstr("rank 0 waits in all_reduce #42"),
-                                 HasSubstr("to which rank 1 has not come, but waits elsewhere"),
-                                 HasSubstr("#7 (f32[4], sum) on group dp")));
+                                HasSubstr("to which rank 1 has not come, but waits elsewhere"),
+                                HasSubstr("#7 (f32[4], sum) on group dp")));
 }
 
 TEST(Hang, BlamesNobodyHereWhereAllHaveCome) {
@@ -154,7 +154,8 @@ RankSeen seen_rank(int number, bool in_call, double seconds) {
 std::optional<Straggler> observe(Stragglers& ranks, int checks, bool standing = false, double processor = 0.1) {
   std::optional<Straggler> found;
   for (int i = 0; i < checks; ++i) {
-    std::vector<RankSeen> seen = {seen_rank(0, true, 0.5 * i), seen_rank(1, false, 0.5 * i), seen_rank(2, true, 0.5 * i)};
+    std::vector<RankSeen> seen = {seen_rank(0, true, 0.5 * i), seen_rank(1, false, 0.5 * i),
+                                  seen_rank(2, true, 0.5 * i)};
     seen[1].processor = 0.5 * i * processor;
     if (const auto slow = ranks.check(seen, standing)) found = slow;
   }

@@ -1,6 +1,7 @@
 #pragma once
 // Serves `tutti status` and `tutti top`, which ask a running job how it is doing: a Unix socket in the user's runtime
-// folder, which other users cannot enter. A client of this user or of root gets the answer, then the connection is closed.
+// folder, which other users cannot enter. A client of this user or of root gets the answer, then the connection is
+// closed.
 //
 // Threads: one, the agent's.
 #include <sys/types.h>

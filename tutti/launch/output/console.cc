@@ -1,7 +1,8 @@
-// A rank that prints must not wait for a pager that was stopped, a full pipe or a terminal with Ctrl-S pressed: its peers
-// would wait in a collective, and reading the log would have become a hang. Yet `tutti run ... | gzip` must not lose
-// lines only because gzip is slow. So a console that is slow but takes bytes holds the ranks back, as a pipe between them
-// would. One that has not taken a byte for the stall limit drops lines, and counts them, until it takes bytes again.
+// A rank that prints must not wait for a pager that was stopped, a full pipe or a terminal with Ctrl-S pressed: its
+// peers would wait in a collective, and reading the log would have become a hang. Yet `tutti run ... | gzip` must not
+// lose lines only because gzip is slow. So a console that is slow but takes bytes holds the ranks back, as a pipe
+// between them would. One that has not taken a byte for the stall limit drops lines, and counts them, until it takes
+// bytes again.
 //
 // One write of at most PIPE_BUF bytes after POLLOUT does not block on a pipe, a terminal or a socket. That needs no
 // O_NONBLOCK, which belongs to the open file and would surprise every other process that shares it.
@@ -104,7 +105,8 @@ void Consoles::say(const std::string& text) {
 
 void Consoles::say_block(const std::string& text) {
   if (!json_) return errors_.write_raw(text + "\n");
-  for (const std::string& line : split(text, '\n')) say(line.starts_with(kAgentPrefix) ? line.substr(kAgentPrefix.size()) : line);
+  for (const std::string& line : split(text, '\n'))
+    say(line.starts_with(kAgentPrefix) ? line.substr(kAgentPrefix.size()) : line);
 }
 
 void Consoles::listen(PollSet& events) {

@@ -1,6 +1,6 @@
 #pragma once
-// The agent's standard output and standard error. A Console is a bounded queue that never blocks the agent, and so never
-// a rank, longer than the stall limit. Consoles are the two of them and what the agent itself prints.
+// The agent's standard output and standard error. A Console is a bounded queue that never blocks the agent, and so
+// never a rank, longer than the stall limit. Consoles are the two of them and what the agent itself prints.
 //
 // Threads: one, the agent's. The descriptors are borrowed and stay blocking (O_NONBLOCK would change them for the shell
 // as well).

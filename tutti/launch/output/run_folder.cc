@@ -1,7 +1,7 @@
 // A lock says whether a run is alive: the kernel releases it however an agent ends, while a pid may belong to another
 // process by now, or to another host. An agent that wants the folder locks .claim, reads .run, and then joins (the same
-// run), moves the folder away (no process holds .run), or is refused. If the folder was moved while the agent waited for
-// .claim, its lock is on a folder that is no longer at the path, so it starts again.
+// run), moves the folder away (no process holds .run), or is refused. If the folder was moved while the agent waited
+// for .claim, its lock is on a folder that is no longer at the path, so it starts again.
 //
 // On a file system without locks (some mounts of NFS) only agents of the same run count as alive.
 #include "tutti/launch/output/run_folder.h"

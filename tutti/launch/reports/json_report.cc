@@ -108,7 +108,8 @@ std::string failure_json(const Failure& failure, const std::vector<WorkerEnd>& a
     rank["pid"] = worker.pid;
     rank["role"] = name_of(role_of(worker, failure));
     put_exit(rank, worker.exit);
-    if (const auto seen = failure.others.find(worker.rank); seen != failure.others.end()) put_activity(rank, seen->second);
+    if (const auto seen = failure.others.find(worker.rank); seen != failure.others.end())
+      put_activity(rank, seen->second);
     json["ranks"].push_back(std::move(rank));
   }
   // The output of a rank need not be UTF-8.

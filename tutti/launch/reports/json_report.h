@@ -1,6 +1,6 @@
 #pragma once
-// The report of a job's end as JSON, for programs: the part about a failure (failure_json(), also report.json in the log
-// folder), the whole job (`tutti run --report FILE`), and writing that file. docs/launching.md lists the fields.
+// The report of a job's end as JSON, for programs: the part about a failure (failure_json(), also report.json in the
+// log folder), the whole job (`tutti run --report FILE`), and writing that file. docs/launching.md lists the fields.
 #include <string>
 #include <vector>
 
@@ -26,8 +26,8 @@ struct JobEnd {
 std::string job_report(const JobEnd& end);
 
 // Writes the report to the path that the user gave. A new file replaces an old one, and is never seen half written. If
-// the path is a link or a device, or its folder takes no new file, the text is written to what is there. A pipe without a
-// reader, which a rank may have put there, does not block.
+// the path is a link or a device, or its folder takes no new file, the text is written to what is there. A pipe without
+// a reader, which a rank may have put there, does not block.
 Status write_report_file(const std::string& path, const std::string& text);
 // At the start of a job: removes the file of an earlier job, which would be taken for this one's if this one is killed.
 void remove_old_report(const std::string& path);

@@ -14,8 +14,8 @@
 namespace tutti {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 TEST(JobReport, OfAJobThatEndedWell) {
   EXPECT_EQ(json::parse(job_report({.job = "j", .attempt = 1, .restarts = 1})),

@@ -3,14 +3,12 @@
 // while a host is missing. Then each host gets its instructions. From there on the launchers are nodes of an ordinary
 // job: they join, fail and end as one, and this process only carries bytes.
 //
-// The ssh node's last line says how its launcher ended; all launchers that have joined end with the same code. A session
-// that ends without that line was cut off: ssh then exits with 255, which alone could as well be the code of a rank. No
-// other node misses a launcher that ends before it has joined, so this process stops the others.
+// The ssh node's last line says how its launcher ended; all launchers that have joined end with the same code. A
+// session that ends without that line was cut off: ssh then exits with 255, which alone could as well be the code of a
+// rank. No other node misses a launcher that ends before it has joined, so this process stops the others.
 //
 // Nothing on a host can hold up this process: the user's third Ctrl-C ends the sessions whatever the hosts do. A helper
 // that ssh, or the command in its place, left in the background with these pipes is not waited for.
-#include "tutti/launch/ssh/ssh.h"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -30,6 +28,7 @@
 #include "tutti/launch/output/console.h"
 #include "tutti/launch/output/lines.h"
 #include "tutti/launch/process.h"
+#include "tutti/launch/ssh/ssh.h"
 #include "tutti/transport/address.h"
 #include "tutti/version.h"
 
@@ -40,8 +39,8 @@ constexpr const char* kSsh = "ssh";
 constexpr int kSshFailed = 255;
 constexpr std::string_view kErrorOfRun = "tutti run: ", kErrorOfNode = "tutti node: ";
 constexpr auto kSshSayEvery = std::chrono::seconds(5);
-constexpr auto kLastLines = std::chrono::seconds(5);  // for the console to take them
-constexpr auto kLastOutputLimit = std::chrono::seconds(2);  // for the output of an ended session that is still in its pipes
+constexpr auto kLastLines = std::chrono::seconds(5);        // for the console to take them
+constexpr auto kLastOutputLimit = std::chrono::seconds(2);  // for what is still in the pipes of an ended session
 constexpr auto kSshTurn = std::chrono::milliseconds(100);
 constexpr int kOutputReads = 8;      // more than a pipe holds
 constexpr int kMostSshPatience = 3;  // signals that ask for the end
@@ -272,7 +271,8 @@ std::string SshLauncher::master_address() const {
 
 Instructions SshLauncher::instructions_for(int node) const {
   const Greeting& first = *sessions_.front().greeting;
-  Instructions instructions{.arguments = {options_.command}, .folder = options_.folder, .variables = options_.variables};
+  Instructions instructions{
+      .arguments = {options_.command}, .folder = options_.folder, .variables = options_.variables};
   const auto add = [&](const std::vector<std::string>& words) {
     instructions.arguments.insert(instructions.arguments.end(), words.begin(), words.end());
   };

@@ -1,11 +1,9 @@
-// A command that ssh starts gets no signal when the ssh launcher is interrupted or dies: its standard input just ends. So
-// this process stays between ssh and the launcher proper, and turns what arrives on standard input into signals. The
+// A command that ssh starts gets no signal when the ssh launcher is interrupted or dies: its standard input just ends.
+// So this process stays between ssh and the launcher proper, and turns what arrives on standard input into signals. The
 // launcher itself reads /dev/null: standard input belongs to the session.
 //
 // No other node misses a launcher that ends before it has joined them. So the launcher writes to an eventfd when it has
 // joined, and the last line on standard output says whether it had.
-#include "tutti/launch/ssh/ssh.h"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -26,6 +24,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/output/lines.h"
 #include "tutti/launch/process.h"
+#include "tutti/launch/ssh/ssh.h"
 #include "tutti/transport/socket.h"
 #include "tutti/version.h"
 
@@ -34,7 +33,7 @@ namespace {
 
 constexpr std::size_t kLongestInstructions = 16 << 20;
 constexpr const char* kJoinedVariable = "TUTTI_NODE_MET_FD";
-constexpr auto kLastLineLimit = std::chrono::seconds(5);  // for the session to take the last line
+constexpr auto kLastLineLimit = std::chrono::seconds(5);       // for the session to take the last line
 constexpr auto kInstructionsLimit = std::chrono::minutes(10);  // other hosts may not have sent their greeting yet
 
 Greeting greeting() {

@@ -36,8 +36,8 @@ struct SshOptions {
   Duration patience = std::chrono::minutes(5);   // for all hosts to answer
 
   // Null: the job begins with all hosts or not at all, and ends when one is lost. Otherwise the hosts that answer
-  // continue without the others: called once, with both in their order, it returns more options for those that answered.
-  // If none answered, the first reason is the error.
+  // continue without the others: called once, with both in their order, it returns more options for those that
+  // answered. If none answered, the first reason is the error.
   std::function<std::vector<std::string>(const std::vector<std::string>& reached, const std::vector<UnreachedHost>&)>
       go_without;
 };
@@ -60,8 +60,8 @@ Result<int> run_ssh_node();
 // Writes the last line on standard output.
 void write_node_exit(const NodeExit& exit);
 
-// In the child of an ssh node: the descriptor on which it reports that it has joined the other nodes. Empty in any other
-// process; then report_joined() does nothing.
+// In the child of an ssh node: the descriptor on which it reports that it has joined the other nodes. Empty in any
+// other process; then report_joined() does nothing.
 Fd take_joined_descriptor();
 void report_joined(const Fd& ssh_node);
 
