@@ -21,7 +21,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/identity.h"
-#include "tutti/runtime/last_stack.h"
+#include "tutti/runtime/process_hooks.h"
 #include "tutti/version.h"
 
 namespace tutti::cli {

@@ -10,7 +10,7 @@
 
 #include "apps/tutti/bench_options.h"
 #include "tutti/base/env.h"
-#include "tutti/launch/agent.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/tuning.h"
 

@@ -11,7 +11,7 @@
 #include "tutti/base/text.h"
 #include "tutti/data/tokenizers/bpe_training.h"
 #include "tutti/data/tokenizers/pretokens.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 
 namespace tutti::cli {
 namespace in_data_bpe {

@@ -11,7 +11,7 @@
 #include "tutti/base/text.h"
 #include "tutti/data/clicks/packed.h"
 #include "tutti/data/clicks/planted_files.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 
 namespace tutti::cli {
 namespace in_data_clicks {

@@ -13,7 +13,7 @@
 #include "tutti/base/text.h"
 #include "tutti/data/clicks/criteo.h"
 #include "tutti/data/clicks/day_files.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 
 namespace tutti::cli {
 namespace in_data_criteo {

@@ -10,7 +10,7 @@
 #include "tutti/base/text.h"
 #include "tutti/data/placed_file.h"
 #include "tutti/data/tokens/planted_text.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 
 namespace tutti::cli {
 namespace in_data_text_words {

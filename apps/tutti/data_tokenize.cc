@@ -9,7 +9,7 @@
 #include "apps/tutti/data_text.h"
 #include "tutti/base/text.h"
 #include "tutti/data/tokenizers/pretokens.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 
 namespace tutti::cli {
 namespace in_data_tokenize {

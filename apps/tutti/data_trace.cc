@@ -12,7 +12,7 @@
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/data/clicks/trace_profile.h"
 #include "tutti/data/placed_file.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 
 namespace tutti::cli {
 namespace in_data_trace {

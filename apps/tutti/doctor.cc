@@ -14,9 +14,8 @@
 #include "tutti/base/text.h"
 #include "tutti/doctor/examination.h"
 #include "tutti/launch/exit_codes.h"
-#include "tutti/launch/job.h"
 #include "tutti/launch/layout.h"
-#include "tutti/launch/ssh/near_end.h"
+#include "tutti/launch/ssh/ssh.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/job_secret.h"
 #include "tutti/runtime/init.h"
@@ -112,7 +111,7 @@ Result<int> number(const std::string& option, const std::string& text, int least
 Result<DoctorOptions> interpret(const Texts& texts) {
   if (!texts.shell.empty()) return usage("--ssh is for hosts that are examined over ssh", "name them: --hosts a:8,b:2");
   DoctorOptions options;
-  JobWishes& job = options.job;
+  PlannedJob& job = options.job;
   job.nodes = TUTTI_TRY(number("--nnodes", texts.nodes, 1, 10000, 1));
   options.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 10000, 0));
   if (options.node >= job.nodes)
@@ -197,7 +196,7 @@ Result<std::vector<std::string>> options_there(const Texts& texts, bool counted)
   return options;
 }
 
-Finding finding_of(const Unreached& unreached) {
+Finding finding_of(const UnreachedHost& unreached) {
   Error fact = unreached.why;
   fact.hint.clear();
   return {Grade::kFail, fact.code == Code::kMismatch ? "versions" : "ssh", to_string(fact), unreached.why.hint};
@@ -214,9 +213,9 @@ Result<int> examine_over_ssh(const HostList& hosts, const Texts& texts) {
   ssh.patience = TUTTI_TRY(duration("--timeout", texts.timeout));
   bool anybody = true;
   DoctorReport report;
-  ssh.go_without = [&](const std::vector<std::string>& reached, const std::vector<Unreached>& unreached) {
+  ssh.go_without = [&](const std::vector<std::string>& reached, const std::vector<UnreachedHost>& unreached) {
     anybody = !reached.empty();
-    for (const Unreached& host : unreached) report.between.push_back(finding_of(host));
+    for (const UnreachedHost& host : unreached) report.between.push_back(finding_of(host));
     std::vector<std::string> more = {"--names", join(reached, ",")};
     if (!unreached.empty()) more.insert(more.end(), {"--unreached", to_json(report.between)});
     return more;

@@ -5,7 +5,7 @@
 
 #include "apps/help_text.h"
 #include "apps/tutti/command.h"
-#include "tutti/doctor/environment_report.h"
+#include "tutti/doctor/report.h"
 
 namespace tutti::cli {
 namespace in_env {
@@ -29,7 +29,7 @@ int env_command(std::vector<std::string> arguments) {
   set_help(app, kFooter, kSynopsis);
   app.add_flag("--json", json, "print a list of JSON objects with name and value");
   if (const auto code = parse(app, std::move(arguments))) return *code;
-  const NamedFacts facts = environment_report(look_at_host({}), current_environment());
+  const NamedFacts facts = environment_report(inspect_host({}), current_environment());
   if (json) {
     auto list = nlohmann::json::array();
     for (const auto& [name, value] : facts) list.push_back({{"name", name}, {"value", value}});

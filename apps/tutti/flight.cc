@@ -5,7 +5,7 @@
 #include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/trace/flight/report.h"
 
 namespace tutti::cli {

@@ -1,8 +1,7 @@
 // tutti node: what `tutti run --hosts` starts on each host. Not for people.
 #include "apps/tutti/command.h"
 #include "tutti/launch/exit_codes.h"
-#include "tutti/launch/job.h"
-#include "tutti/launch/ssh/far_end.h"
+#include "tutti/launch/ssh/ssh.h"
 
 namespace tutti::cli {
 
@@ -11,12 +10,12 @@ int node_command(std::vector<std::string> arguments) {
     tell("tutti node", usage("it takes no arguments", "tutti run --hosts a:8,b:2 starts it on each host"));
     return kExitUsage;
   }
-  const Result<int> code = run_far_end();
+  const Result<int> code = run_ssh_node();
   if (code.ok()) return *code;
   tell("tutti node", code.error());
-  const Parting parting{.code = exit_code_of(code.error().code)};
-  part(parting);
-  return parting.code;
+  const NodeExit exit{.code = exit_code_of(code.error().code)};
+  write_node_exit(exit);
+  return exit.code;
 }
 
 }  // namespace tutti::cli

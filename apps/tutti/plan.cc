@@ -10,7 +10,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/links/executor.h"
 #include "tutti/comm/links/select.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 
 namespace tutti::cli {
 namespace in_plan {

@@ -11,7 +11,7 @@
 #include "apps/tutti/command.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/planning/schedules/drawing.h"
 #include "tutti/planning/schedules/measured.h"
 

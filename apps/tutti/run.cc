@@ -9,12 +9,12 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/comm/group/flight.h"
-#include "tutti/launch/agent.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/runtime/init.h"
 #ifdef TUTTI_HWLOC
-#include "tutti/launch/affinity/hwloc_topology.h"
+#include "tutti/launch/affinity/binding.h"
 #endif
 
 namespace tutti::cli {
@@ -64,7 +64,7 @@ int run_command(std::vector<std::string> arguments) {
   CLI::App app("Starts a program as several ranks and ends the job as one.", "tutti run");
   RunTexts texts;
   JobOptions job;
-  job.watch.describe = describe_flight_call;
+  job.monitor.describe = describe_flight_call;
   declare(app, texts, job);
   if (const Status flags = check_flag_variables(); !flags) return report(flags.error());
   if (const auto error = option_of_another_launcher(app, arguments)) return report(*error);

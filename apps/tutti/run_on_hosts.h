@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/tutti/run_options.h"
-#include "tutti/launch/ssh/near_end.h"
+#include "tutti/launch/ssh/ssh.h"
 #include "tutti/rendezvous/scheduler_nodes.h"
 
 namespace tutti::cli {

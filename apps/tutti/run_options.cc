@@ -11,7 +11,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/program.h"
+#include "tutti/launch/process.h"
 #include "tutti/transport/address.h"
 
 namespace tutti::cli {
@@ -363,7 +363,7 @@ void declare_watching(const Group& add, WatchingTexts& texts, JobOptions& job) {
 }
 
 Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {
-  if (!texts.hang_timeout.empty()) job.watch.hang_timeout = TUTTI_TRY(duration("--hang-timeout", texts.hang_timeout));
+  if (!texts.hang_timeout.empty()) job.monitor.hang_timeout = TUTTI_TRY(duration("--hang-timeout", texts.hang_timeout));
   job.node_timeout = TUTTI_TRY(duration("--node-timeout", texts.node_timeout));
   return {};
 }

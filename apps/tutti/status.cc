@@ -17,7 +17,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/base/thread.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/monitor/node_status.h"
 #include "tutti/launch/monitor/status_server.h"
 #include "tutti/rendezvous/identity.h"
@@ -58,7 +58,7 @@ std::string where_looked() {
 }
 
 // The process that a shell knows as `tutti run`: the parent of the agent. 0: the agent has gone.
-int keeper_of(int agent) {
+int supervisor_of(int agent) {
   std::ifstream status("/proc/" + std::to_string(agent) + "/status");
   for (std::string line; std::getline(status, line);)
     if (line.starts_with("PPid:")) return int(parse_int(trim(line.substr(5))).value_or(0));
@@ -67,7 +67,7 @@ int keeper_of(int agent) {
 
 bool is_meant(const StatusSocket& socket, const std::string& job) {
   return socket.job_file == file_name_of(job) || std::to_string(socket.agent) == job ||
-         std::to_string(keeper_of(socket.agent)) == job;
+         std::to_string(supervisor_of(socket.agent)) == job;
 }
 
 struct Asked {

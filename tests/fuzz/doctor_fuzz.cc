@@ -1,7 +1,7 @@
 // What nodes tell each other for `tutti doctor`: of themselves, what they found, what they measured of the way to
 // another. What is understood survives being written.
 #include "tests/fuzz/targets.h"
-#include "tutti/doctor/doctor_note.h"
+#include "tutti/doctor/examination.h"
 
 namespace tutti::fuzz {
 namespace {
@@ -20,9 +20,9 @@ void doctor(Input input) {
   const auto what = take(input) % 3;
   const std::string text = text_of(input);
   if (what == 0) {
-    const auto note = parse_doctor_note(text);
+    const auto note = parse_doctor_message(text);
     survives(
-        note, [](const DoctorNote& n) { return encode(n); }, parse_doctor_note);
+        note, [](const DoctorMessage& n) { return encode(n); }, parse_doctor_message);
     promise(!note.ok() || note->ranks >= 1, "a node has ranks");
   } else if (what == 1) {
     const auto findings = findings_from_json(text);

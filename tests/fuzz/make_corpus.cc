@@ -15,18 +15,18 @@
 #include "tutti/comm/links/network_probe.h"
 #include "tutti/comm/sparse_metadata.h"
 #include "tutti/data/clicks/packed_format.h"
-#include "tutti/doctor/doctor_note.h"
-#include "tutti/doctor/probe_command.h"
-#include "tutti/launch/affinity/node_about.h"
+#include "tutti/doctor/examination.h"
+#include "tutti/doctor/pair_probe.h"
+#include "tutti/launch/affinity/rank_table.h"
 #include "tutti/launch/membership/heartbeat.h"
 #include "tutti/launch/membership/messages.h"
 #include "tutti/launch/membership/round.h"
 #include "tutti/launch/monitor/node_status.h"
 #include "tutti/launch/roll_call.h"
-#include "tutti/launch/ssh/words.h"
+#include "tutti/launch/ssh/protocol.h"
 #include "tutti/planning/schedules/measured.h"
 #include "tutti/rendezvous/assembly.h"
-#include "tutti/runtime/meet_note.h"
+#include "tutti/runtime/introduction.h"
 #include "tutti/store/wire.h"
 #include "tutti/trace/flight/dump.h"
 
@@ -105,19 +105,19 @@ void add_streams() {
 }
 
 void add_notes() {
-  const MeetNote note{.boot = "b0",
-                      .host = "node1",
-                      .sharing = "node1",
-                      .shm = "/tmp/t/rank",
-                      .cores = {3, 1},
-                      .transport = "auto",
-                      .engines = "cpu:tutti,cuda:staged",
-                      .algorithm = "ring",
-                      .streams = 2};
-  seed("meet_note", "note", encode(note));
-  seed("meet_note", "no_utf8", encode({.boot = "\xff", .host = "\xc3", .sharing = "", .shm = "", .cores = {}}));
-  seed("meet_note", "deep", std::string(2000, char(0x81)));
-  seed("meet_note", "twice",
+  const RankIntroduction note{.boot = "b0",
+                              .host = "node1",
+                              .sharing = "node1",
+                              .shm = "/tmp/t/rank",
+                              .cores = {3, 1},
+                              .transport = "auto",
+                              .engines = "cpu:tutti,cuda:staged",
+                              .algorithm = "ring",
+                              .streams = 2};
+  seed("introduction", "note", encode(note));
+  seed("introduction", "no_utf8", encode({.boot = "\xff", .host = "\xc3", .sharing = "", .shm = "", .cores = {}}));
+  seed("introduction", "deep", std::string(2000, char(0x81)));
+  seed("introduction", "twice",
        bytes_of({0xa2, 0x64}) + "boot" + bytes_of({0x61}) + "a" + bytes_of({0x64}) + "boot" + bytes_of({0x61}) + "b");
 
   const std::string zero(1, '\0');
@@ -164,7 +164,7 @@ void add_notes() {
   seed("status", "escape",  // found: reached the terminal
        bytes_of({0}) +
            R"({"job":"\u001b[2J","node":0,"nodes":1,"world_size":1,"host":"a","attempt":0,"restarts":0,"ranks":[]})");
-  seed("status", "about", bytes_of({2}) + encode(NodeAbout{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
+  seed("status", "about", bytes_of({2}) + encode(NodeInfo{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
 
   seed("rendezvous", "arrival",
        bytes_of({0}) +
@@ -206,7 +206,7 @@ void add_what_others_tell() {
   dimensions[4] = 1000;  // beyond the row
   seed("sparse_metadata", "too_many_dimensions", raw(dimensions));
 
-  DoctorNote about;
+  DoctorMessage about;
   about.host = "a", about.version = "0.1.0", about.ranks = 2;
   about.target.stream = {.host = "10.0.0.1", .port = 1}, about.target.datagrams = {.host = "10.0.0.1", .port = 2};
   about.findings = {{.grade = Grade::kWarn, .subject = "cores", .fact = "few", .fix = "more"}};

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/doctor/probe_command.h"
+#include "tutti/doctor/pair_probe.h"
 
 namespace tutti::fuzz {
 

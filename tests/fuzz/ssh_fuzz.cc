@@ -5,7 +5,7 @@
 #include "tests/fuzz/targets.h"
 #include "tutti/launch/layout.h"
 #include "tutti/launch/ssh/hosts.h"
-#include "tutti/launch/ssh/words.h"
+#include "tutti/launch/ssh/protocol.h"
 
 namespace tutti::fuzz {
 namespace {
@@ -42,9 +42,9 @@ void ssh(Input input) {
     promise(parse_greeting(encode(*greeting)) == greeting, "a greeting survives being written");
     promise(encode(*greeting).find('\n') == std::string::npos, "a greeting is one line");
   } else {
-    if (const auto parting = parse_parting(text)) {
-      promise(parting->code >= 0 && parting->code <= 255, "the code of a process");
-      promise(parse_parting(encode(*parting)) == parting, "a parting survives being written");
+    if (const auto node_exit = parse_node_exit(text)) {
+      promise(node_exit->code >= 0 && node_exit->code <= 255, "the code of a process");
+      promise(parse_node_exit(encode(*node_exit)) == node_exit, "the exit of a node survives being written");
     }
     if (const auto orders = parse_instructions(text)) {
       promise(parse_instructions(encode(*orders)) == orders, "instructions survive being written");

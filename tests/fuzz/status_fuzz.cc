@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/launch/affinity/node_about.h"
+#include "tutti/launch/affinity/rank_table.h"
 #include "tutti/launch/monitor/node_status.h"
 
 namespace tutti::fuzz {
@@ -42,10 +42,10 @@ void status(Input input) {
     const auto again = parse_answer(encode_answer(parts));
     promise(again.ok() && again->size() == nodes->size(), "an answer survives being written");
   } else {
-    const NodeAbout about = parse_node_about(text, 4);
+    const NodeInfo about = parse_node_info(text, 4);
     promise(about.shares.size() <= 4, "a node tells of no more ranks than it has");
     promise(about.run.find('/') == std::string::npos, "the word of a run is no path");
-    promise(parse_node_about(encode(about), 4) == about, "what a node tells survives being written");
+    promise(parse_node_info(encode(about), 4) == about, "what a node tells survives being written");
   }
 }
 

@@ -21,10 +21,10 @@ void file_store(Input input);      // store/file_log: records in the file of a F
 void flight(Input input);          // trace: records of the flight recorder, and the report over them
 void handshake(Input input);       // transport/handshake: a stranger without the secret
 void idx(Input input);             // data: IDX files, plain and compressed
+void introduction(Input input);    // runtime: what ranks tell each other about their machines
 void launch(Input input);          // launch: what agents of other nodes wrote, error files of workers
 void manifest(Input input);        // checkpoint: what a manifest says
 void measured(Input input);        // planning/schedules: the times of a step of a pipeline, and its pictures
-void meet_note(Input input);       // runtime: what ranks tell each other of their machines
 void network(Input input);         // comm/network_probe: questions, answers, words
 void objects(Input input);         // comm/json_objects: text of a peer
 void packed_clicks(Input input);   // data/clicks: packed files, their header and their rows
@@ -59,10 +59,10 @@ inline constexpr Target kTargets[] = {
     {"flight", flight},
     {"handshake", handshake},
     {"idx", idx},
+    {"introduction", introduction},
     {"launch", launch},
     {"manifest", manifest},
     {"measured", measured},
-    {"meet_note", meet_note},
     {"network", network},
     {"objects", objects},
     {"packed_clicks", packed_clicks},

@@ -4,12 +4,11 @@
 
 #include "tutti/base/mutex.h"
 #include "tutti/store/memory_store.h"
-#include "tutti/store/shared_table.h"
-#include "tutti/store/table_store.h"
+#include "tutti/store/request.h"
 
 namespace tutti::test {
 
-class SlowStore final : public TableStore {
+class SlowStore final : public Store {
  public:
   void open() {
     const MutexLock lock(mutex_);

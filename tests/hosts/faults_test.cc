@@ -236,7 +236,7 @@ TEST_F(Faults, WhatRanksLeftBehindIsEndedOnBothNodes) {
   EXPECT_THAT(there.err, HasSubstr("ended what the ranks had left running: "));
 }
 
-// In a container nobody above collects what the ranks leave behind: the agent's keeper is the first process there.
+// In a container no process above reaps what the ranks leave behind: the agent's supervisor is the first process there.
 TEST_F(Faults, TheFirstProcessOfAContainerCollectsWhatRanksLeftBehind) {
   const Ended ended = start(0, {"run", "-n", "2", worker(), "daemon", shared().path(), "exit"}, {},
                             {"unshare", "--pid", "--fork", "--mount-proc"})

@@ -25,7 +25,6 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/process.h"
-#include "tutti/launch/program.h"
 
 namespace tutti::testing {
 namespace {

@@ -139,7 +139,7 @@ TEST_P(KilledLauncher, LeavesNobody) {
     EXPECT_THAT(ended.err, HasSubstr("the agent was killed by SIGKILL; its workers were ended"));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Kill9, KilledLauncher, ::testing::Values("agent", "keeper"),
+INSTANTIATE_TEST_SUITE_P(Kill9, KilledLauncher, ::testing::Values("agent", "supervisor"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Signals, OneIsPassedOnSoThatRanksCanSave) {
@@ -214,7 +214,7 @@ TEST(Signals, TheSecondOneKillsAnAgentThatIsStopped) {
 }
 
 TEST(Failure, NoFileStaysBehindAKilledAgentOrKeeper) {
-  for (const std::string killed : {"agent", "keeper", "both"}) {
+  for (const std::string killed : {"agent", "supervisor", "both"}) {
     const Folder folder;
     const bool writes = killed != "both";  // then nobody is left to remove it
     const std::string script =
@@ -224,7 +224,7 @@ TEST(Failure, NoFileStaysBehindAKilledAgentOrKeeper) {
     EXPECT_EQ(left_in(folder.path()), writes ? 3 : 1) << "with the socket that tutti status asks";
     const pid_t agent = running.agent();
     if (killed != "agent") kill(running.pid(), SIGKILL);
-    if (killed != "keeper") kill(agent, SIGKILL);
+    if (killed != "supervisor") kill(agent, SIGKILL);
     running.wait();
     EXPECT_TRUE(killed == "both" || running.nobody_left()) << running.census();
     EXPECT_EQ(left_in(folder.path()), writes ? 0 : 1) << killed;  // a socket goes when the next job starts

@@ -158,7 +158,7 @@ pid_t Running::agent() {
       if (file >> skipped >> skipped >> state >> parent && parent == pid_) return pid;
     }
   }
-  throw std::runtime_error("the keeper has no agent");  // and no number that kill() takes for "everybody"
+  throw std::runtime_error("the supervisor has no agent");  // and no number that kill() takes for "everybody"
 }
 
 Ended Running::wait() {

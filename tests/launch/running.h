@@ -34,7 +34,7 @@ class Running {
   Running(const Running&) = delete;
   ~Running();  // kills what is still there
 
-  pid_t pid() const { return pid_; }  // of the keeper
+  pid_t pid() const { return pid_; }  // of the supervisor
   pid_t agent();                      // its child
   // Reads until `text` has come on standard output (or error); fails the test at the deadline.
   void await_out(const std::string& text, int times = 1);

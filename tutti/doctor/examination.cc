@@ -1,25 +1,24 @@
-// Several nodes meet as the agents of a job do: node 0 serves a store at the job's own port, the others dial it. So the
-// meeting is itself a check. Whoever has not come when the patience is over is told about and left out, and the others
-// go on, because who is missing is the first question and not the last.
+// Several nodes find each other as the agents of a job do: node 0 serves a store at the job's own port, the others
+// connect to it. So the rendezvous is itself a check. A node that has not come in time is reported and left out, and
+// the others continue, because which node is missing is the first question and not the last.
 //
-// Pairs are tried in turns (pair_checks.h), with a barrier between two, so that no node serves two at once and no
-// measurement disturbs another one on the same cable. In its turn the node of the smaller number measures and the other
-// answers; then the other tries the way back. Results go through the store, which both can reach, so a pair that cannot
-// talk to each other still learns that its turn is over.
+// Pairs are probed in turns (turns_of_pairs()), with a barrier between turns, so that no node serves two at once and no
+// measurement disturbs another on the same cable. In its turn the node with the smaller number measures and the other
+// answers; then the other tries the path back. Results go through the store, which both can reach, so two nodes that
+// cannot reach each other still learn that their turn is over.
 //
-// Keys:  doctor/here/<node>        its note
-//        doctor/who                the nodes that take part, "0,1,3", by node 0
-//        doctor/pair/<from>-<to>   what `from` measured
-//        doctor/back/<from>-<to>   why `to` could not connect to `from`; empty if it could
-//        doctor/turn/<i>, end      barriers
+//   doctor/here/<node>        its DoctorMessage
+//   doctor/who                the nodes that take part, "0,1,3", by node 0
+//   doctor/pair/<from>-<to>   what `from` measured
+//   doctor/back/<from>-<to>   why `to` could not connect to `from`; empty if it could
+//   doctor/turn/<i>, end      barriers
 #include "tutti/doctor/examination.h"
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "tutti/base/text.h"
-#include "tutti/doctor/doctor_note.h"
-#include "tutti/doctor/pair_checks.h"
 #include "tutti/rendezvous/reach_store.h"
 #include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
@@ -30,14 +29,14 @@ namespace tutti {
 namespace {
 
 constexpr auto kTurnLimit = std::chrono::seconds(60);  // all that one pair may take
-constexpr auto kSlice = std::chrono::seconds(2);       // of a wait that says now and then what for
+constexpr auto kSlice = std::chrono::seconds(2);       // between two lines of a wait
 
 std::string pair_key(const char* kind, int from, int to) {
   return "doctor/" + std::string(kind) + "/" + std::to_string(from) + "-" + std::to_string(to);
 }
 std::string here_key(int node) { return "doctor/here/" + std::to_string(node); }
 
-// The address here on the network that is asked for, and what is to be said of it.
+// This host's address on the requested network, with a finding about it.
 std::string own_address(const std::string& iface, std::vector<Finding>& findings) {
   if (iface.empty()) return {};
   const auto address = address_at(iface);
@@ -48,24 +47,24 @@ std::string own_address(const std::string& iface, std::vector<Finding>& findings
   return address.ok() ? *address : std::string();
 }
 
-// One node's part in a meeting of several.
-class Visit {
+// One node's part in an examination of several.
+class Participation {
  public:
   // `host`: this node's address on the network of the job; empty: that by which it reaches the store.
-  Visit(const DoctorOptions& options, std::string host, DoctorReport& report)
+  Participation(const DoctorOptions& options, std::string host, DoctorReport& report)
       : options_(options), host_(std::move(host)), report_(report) {}
 
-  // What cannot be had ends the visit and is returned; the report keeps what there was until then.
-  Status run(const Address& store, DoctorNote mine) {
-    TUTTI_TRY(meet(store, std::move(mine)));
-    TUTTI_TRY(read_notes());
-    TUTTI_TRY(try_pairs());
+  // The first error ends the participation; the report keeps what was found until then.
+  Status run(const Address& store, DoctorMessage mine) {
+    TUTTI_TRY(find_others(store, std::move(mine)));
+    TUTTI_TRY(read_messages());
+    TUTTI_TRY(probe_pairs());
     TUTTI_TRY(read_pairs());
     return store_->barrier("doctor/end", place_, int(present_.size()), Deadline::after(kTurnLimit));
   }
 
  private:
-  Status meet(const Address& store, DoctorNote mine) {
+  Status find_others(const Address& store, DoctorMessage mine) {
     const Deadline deadline = Deadline::after(options_.patience);
     if (options_.node == 0) server_ = TUTTI_TRY(StoreServer::start(store, options_.credentials));
     store_ = TUTTI_TRY(reach(store, deadline));
@@ -93,7 +92,7 @@ class Visit {
       if (reached.ok()) return reached;
       Error error = reached.error();
       if (error.code != Code::kTimeout && error.code != Code::kUnreachable) return error;
-      if (deadline.expired()) {  // `error` tells of the last slice
+      if (deadline.expired()) {  // `error` has only the last slice
         error.waited = deadline.waited(), error.limit = deadline.limit();
         return error;
       }
@@ -121,25 +120,25 @@ class Visit {
     return store_->set("doctor/who", join(who, ","));
   }
 
-  Status read_notes() {
+  Status read_messages() {
     std::vector<std::string> keys;
     for (const int node : present_) keys.push_back(here_key(node));
     const auto texts = TUTTI_TRY(store_->multi_get(keys, Deadline::after(kTurnLimit)));
     report_.hosts.clear();
     int world = 0;
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      DoctorNote note = TUTTI_TRY(parse_doctor_note(texts[i]));
-      if (note.version != TUTTI_VERSION)
+      DoctorMessage message = TUTTI_TRY(parse_doctor_message(texts[i]));
+      if (message.version != TUTTI_VERSION)
         add(Grade::kFail, "versions",
-            note.host + " has tutti " + note.version + ", this host " + std::string(TUTTI_VERSION),
+            message.host + " has tutti " + message.version + ", this host " + std::string(TUTTI_VERSION),
             "install the same version on all hosts");
-      names_[present_[i]] = note.host;
-      targets_.push_back(note.target);
-      world += note.ranks;
-      report_.hosts.push_back({present_[i], note.host, note.ranks, std::move(note.findings)});
+      names_[present_[i]] = message.host;
+      targets_.push_back(message.target);
+      world += message.ranks;
+      report_.hosts.push_back({present_[i], message.host, message.ranks, std::move(message.findings)});
     }
     std::vector<int> missing;
-    std::vector<std::string> listed;  // the same, as the user calls them
+    std::vector<std::string> listed;  // their names as the user listed them
     for (int node = 0; node < options_.job.nodes; ++node) {
       if (names_.count(node)) continue;
       missing.push_back(node);
@@ -160,7 +159,7 @@ class Visit {
     return {};
   }
 
-  Status try_pairs() {
+  Status probe_pairs() {
     const auto turns = turns_of_pairs(int(present_.size()));
     for (std::size_t turn = 0; turn < turns.size(); ++turn) {
       for (const auto& [first, second] : turns[turn]) {
@@ -179,7 +178,7 @@ class Visit {
     const Watch over = TUTTI_TRY(store_->watch(pair_key("back", from, to), Deadline::after(kTurnLimit)));
     TUTTI_TRY(store_->set(pair_key("pair", from, to), to_json(measured)));
     (void)point_->answer(to, options_.credentials, over.fd(),
-                         Deadline::after(kTurnLimit));  // the other tells how it went
+                         Deadline::after(kTurnLimit));  // while the other probes the path back
     return {};
   }
 
@@ -233,6 +232,8 @@ std::string fix_of(const Error& error) {
   return {};
 }
 
+constexpr int kMostRanks = 1 << 20;  // of a node
+
 }  // namespace
 
 std::vector<Finding> DoctorReport::all() const {
@@ -243,37 +244,71 @@ std::vector<Finding> DoctorReport::all() const {
 }
 
 Result<DoctorReport> examine(const DoctorOptions& options) {
-  JobWishes wishes = options.job;
-  const bool several = wishes.nodes > 1;
-  Address store{.host = several ? options.master_address : "127.0.0.1", .port = std::uint16_t(wishes.store_port)};
+  PlannedJob job = options.job;
+  const bool several = job.nodes > 1;
+  Address store{.host = several ? options.master_address : "127.0.0.1", .port = std::uint16_t(job.store_port)};
   if (options.node == 0) {
-    const bool meant = !several || is_loopback(store);  // written out: several nodes on one machine
+    const bool meant = !several || is_loopback(store);  // literal: several nodes on one machine
     const auto found = TUTTI_TRY(
         serving_addresses(store, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
     store = found.front();
-    if (several || options.fixed_ports) wishes.addresses = {store.host};
+    if (several || options.fixed_ports) job.addresses = {store.host};
   }
-  const HostFacts facts = look_at_host(options.log_folder);
+  const HostInfo host = inspect_host(options.log_folder);
   DoctorReport report;
-  HostReport mine{.node = options.node, .host = facts.name, .ranks = wishes.ranks};
-  mine.findings = check_host(facts, wishes);
+  HostReport mine{.node = options.node, .host = host.name, .ranks = job.ranks};
+  mine.findings = check_host(host, job);
   const std::string own = own_address(options.iface, mine.findings);
-  for (Finding& finding : try_host(wishes)) mine.findings.push_back(std::move(finding));
+  for (Finding& finding : try_host(job)) mine.findings.push_back(std::move(finding));
   report.hosts.push_back(mine);
   if (!several) return report;
-  DoctorNote note;
-  note.host = facts.name;
-  note.version = TUTTI_VERSION;
-  note.ranks = wishes.ranks;
-  note.findings = mine.findings;
-  if (const Status visited = Visit(options, own, report).run(store, std::move(note)); !visited) {
-    Error error = visited.error();
+  DoctorMessage message;
+  message.host = host.name;
+  message.version = TUTTI_VERSION;
+  message.ranks = job.ranks;
+  message.findings = mine.findings;
+  if (const Status participated = Participation(options, own, report).run(store, std::move(message)); !participated) {
+    Error error = participated.error();
     const std::string fix = fix_of(error);
     error.hint.clear();
     report.whole = false;
     report.between.push_back({Grade::kFail, "meeting", to_string(error), fix});
   }
   return report;
+}
+
+std::string encode(const DoctorMessage& message) {
+  return nlohmann::json{{"host", message.host},
+                        {"version", message.version},
+                        {"ranks", message.ranks},
+                        {"stream", to_string(message.target.stream)},
+                        {"datagrams", to_string(message.target.datagrams)},
+                        {"findings", to_json(message.findings)}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Result<DoctorMessage> parse_doctor_message(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  bool whole = json.is_object();
+  const auto words = [&](const char* member) {
+    const auto found = whole ? json.find(member) : json.end();
+    whole = whole && found != json.end() && found->is_string();
+    return whole ? found->get<std::string>() : std::string();
+  };
+  DoctorMessage message;
+  message.host = words("host");
+  message.version = words("version");
+  const std::string stream = words("stream"), datagrams = words("datagrams"), findings = words("findings");
+  whole = whole && json.contains("ranks") && json["ranks"].is_number_integer() && json["ranks"] >= 1 &&
+          json["ranks"] <= kMostRanks;
+  if (!whole)
+    return Error{.code = Code::kCorrupt,
+                 .detail = "what a node says of itself cannot be read",
+                 .hint = "run the same version of tutti on all hosts"};
+  message.ranks = json["ranks"].get<int>();
+  message.target = {TUTTI_TRY(parse_address(stream)), TUTTI_TRY(parse_address(datagrams))};
+  message.findings = TUTTI_TRY(findings_from_json(findings));
+  return message;
 }
 
 }  // namespace tutti

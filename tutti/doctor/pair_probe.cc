@@ -1,11 +1,11 @@
-// The one that connects is in command. Over the connection, which begins with the handshake of every connection of a
-// job, it sends the commands of probe_command.h, and the other side obeys them one after another.
+// The side that connects is in command. Over the connection, which begins with the handshake of every connection of a
+// job, it sends ProbeCommands, and the other side obeys them one after another.
 //
-// The offset of the clocks is that of the quickest of all exchanges: the answer was written at a moment between its
-// question and its coming, so the offset is wrong by at most half of the time there and back.
+// The offset of the clocks is taken from the quickest exchange: the answer was written between its question and its
+// arrival, so the offset is wrong by at most half of the round trip.
 //
-// A way that lets small messages pass and swallows large ones has a link in it with a smaller packet size (MTU) and
-// something that eats the "too big" notes; it is told from a slow one by the first transfer, which is small.
+// A path that passes small messages and loses large ones contains a link with a smaller packet size (MTU), and
+// something that drops the "too big" notifications. The first transfer, which is small, tells it from a slow path.
 #include "tutti/doctor/pair_probe.h"
 
 #include <poll.h>
@@ -14,22 +14,24 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/base/text.h"
-#include "tutti/doctor/probe_command.h"
 #include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kChannel = 0x0d0c;  // that these connections are for: no link of a job has it
+constexpr std::uint64_t kChannel = 0x0d0c;  // marks these connections: no link of a job has this channel
 constexpr std::size_t kChunk = 256 << 10;
 constexpr std::uint64_t kFirstTransfer = 256 << 10;
 constexpr auto kEchoLimit = std::chrono::milliseconds(300);
-constexpr int kSilentEchoes = 5;  // no more than so many are waited for before the first has come
+constexpr int kSilentEchoes = 5;  // give up after this many without any echo
 
 using ProbeKind = ProbeCommand::Kind;
 using Datagram = std::array<std::uint64_t, 2>;  // token, number
@@ -54,7 +56,7 @@ Result<Fd> datagram_socket(const Address& bind_to, Address* bound) {
   return fd;
 }
 
-// Sends back what carries the token.
+// Sends back datagrams that carry the token.
 void echo(int fd, std::uint64_t token) {
   Datagram datagram{};
   SocketAddress sender;
@@ -136,7 +138,7 @@ class Probing {
       return system_error(errno, "cannot send datagrams to " + to_string(target_.datagrams));
     const std::uint64_t token = std::uint64_t(wall_ns()) | 1;
     TUTTI_TRY(send_all(fd_, encode({ProbeKind::kDatagrams, token}), Deadline::after(limits_.connect)));
-    TUTTI_TRY(ask_clock(0));  // now it knows
+    TUTTI_TRY(ask_clock(0));  // the answer shows that the other side knows the token
     std::vector<double> times;
     int sent = 0;
     while (sent < limits_.datagrams && (!times.empty() || sent < kSilentEchoes)) {
@@ -147,7 +149,7 @@ class Probing {
       while (!deadline.expired() && TUTTI_TRY(wait_readable(socket.get(), deadline))) {
         Datagram answer{};
         const ssize_t got = ::recv(socket.get(), answer.data(), sizeof answer, 0);
-        if (got < 0 && errno != EAGAIN) break;  // the other side's system has refused it
+        if (got < 0 && errno != EAGAIN) break;  // the other host has refused it
         if (got != ssize_t(sizeof answer) || answer != datagram) continue;
         times.push_back(seconds_since(begin));
         break;
@@ -209,6 +211,21 @@ Status obey(int fd, int datagrams, Deadline deadline) {
         return {};
     }
   }
+}
+
+constexpr std::string_view kLetters = "PSRUQ";
+
+bool moves_bytes(ProbeCommand::Kind kind) {
+  switch (kind) {
+    case ProbeCommand::Kind::kTake:
+    case ProbeCommand::Kind::kGive:
+      return true;
+    case ProbeCommand::Kind::kClock:
+    case ProbeCommand::Kind::kDatagrams:
+    case ProbeCommand::Kind::kGoodbye:
+      return false;
+  }
+  return false;
 }
 
 }  // namespace
@@ -301,6 +318,29 @@ Result<PairMeasure> pair_measure_from_json(const std::string& text) {
   take("clock_offset", measure.clock_offset), take("clock_error", measure.clock_error);
   if (whole) return measure;
   return Error{.code = Code::kCorrupt, .detail = "what a node measured cannot be read"};
+}
+
+std::array<std::byte, ProbeCommand::kBytes> encode(const ProbeCommand& command) {
+  std::array<std::byte, ProbeCommand::kBytes> bytes;
+  bytes[0] = std::byte(command.kind);
+  std::memcpy(&bytes[1], &command.number, sizeof command.number);
+  return bytes;
+}
+
+Result<ProbeCommand> parse_probe_command(std::span<const std::byte, ProbeCommand::kBytes> bytes) {
+  const char letter = char(bytes[0]);
+  if (kLetters.find(letter) == kLetters.npos)
+    return Error{.code = Code::kCorrupt,
+                 .detail = "the other side speaks another protocol (a command that begins with byte " +
+                           std::to_string(int(bytes[0])) + ")"};
+  ProbeCommand command{.kind = ProbeCommand::Kind(letter)};
+  std::memcpy(&command.number, &bytes[1], sizeof command.number);
+  if (moves_bytes(command.kind) && command.number > ProbeCommand::kMostTransfer)
+    return Error{.code = Code::kLimit,
+                 .detail = "the other side asks for a transfer of " + std::to_string(command.number) +
+                           " bytes; a measurement asks for " + std::to_string(ProbeCommand::kMostTransfer) +
+                           " at most"};
+  return command;
 }
 
 }  // namespace tutti

@@ -1,10 +1,10 @@
-// torchrun's names are the field's common tongue, so workers get all of them with torchrun's meaning: RANK is of the
-// world, LOCAL_RANK of the host, GROUP_RANK is the number of the host. MASTER_ADDR and MASTER_PORT are for the program
-// (PyTorch's rank 0 binds the port); our own store is TUTTI_STORE, and TORCHELASTIC_USE_AGENT_STORE=False tells PyTorch
-// that nobody serves the port yet.
+// Programs know torchrun's variables, so workers get all of them with torchrun's meaning: RANK in the world, LOCAL_RANK
+// on the host, GROUP_RANK the number of the host. MASTER_ADDR and MASTER_PORT are for the program (PyTorch's rank 0
+// binds the port). Tutti's own store is TUTTI_STORE, and TORCHELASTIC_USE_AGENT_STORE=False tells PyTorch that the port
+// is not served yet.
 //
-// A shell inside mpirun, srun or another job carries variables that name a rank. A program that believes them joins a
-// world that is not this one, so they are removed here; only variables of ranks and rendezvous, not a site's tuning.
+// A shell inside mpirun, srun or another job has variables that name a rank. A program that believed them would join
+// another world, so they are removed here: only variables about ranks and rendezvous, not a site's tuning.
 #include "tutti/launch/environment.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace tutti {
 namespace {
 
-// OMPI_MCA_*, PMIX_MCA_*, MV2_* and the like also carry what a person has tuned (OMPI_MCA_btl): only what names a rank
-// or its daemon goes.
+// OMPI_MCA_*, PMIX_MCA_*, MV2_* and the like also hold a user's tuning (OMPI_MCA_btl): only those that name a rank or
+// its daemon are removed.
 constexpr std::array kStalePrefixes = {
     "PMI_",  "PMIX_", "OMPI_COMM_WORLD_", "OMPI_MCA_ess_", "OMPI_MCA_orte_ess_", "MV2_COMM_WORLD_",
     "HYDI_", "PALS_", "MPI_LOCAL",        "TORCHELASTIC_"};
@@ -82,7 +82,7 @@ bool is_stale(std::string_view name) {
          std::find(kStaleNames.begin(), kStaleNames.end(), name) != kStaleNames.end();
 }
 
-// What the user gave this launcher, which hands the secret on in its own way.
+// Given to this launcher, which passes the secret on in its own way.
 bool is_for_us(std::string_view name) {
   return name.starts_with("TUTTI_SECRET") || name == "TUTTI_INSECURE" || name == "TUTTI_ETCD_PASSWORD";
 }
@@ -108,34 +108,34 @@ std::vector<std::string> remove_stale(Environment& environment) {
   return removed;
 }
 
-void set_place(Environment& environment, const Place& place) {
+void set_worker_variables(Environment& environment, const WorkerVariables& worker) {
   const auto set = [&](const char* name, const std::string& value) { environment[name] = value; };
   const auto set_number = [&](const char* name, int value) { environment[name] = std::to_string(value); };
-  set_number("RANK", place.rank);
-  set_number("WORLD_SIZE", place.world_size);
-  set_number("LOCAL_RANK", place.local_rank);
-  set_number("LOCAL_WORLD_SIZE", place.local_world_size);
-  set_number("GROUP_RANK", place.node);
-  set_number("GROUP_WORLD_SIZE", place.nodes);
-  set_number("ROLE_RANK", place.rank);
-  set_number("ROLE_WORLD_SIZE", place.world_size);
-  set("ROLE_NAME", place.role);
-  set("MASTER_ADDR", place.master_address);
-  set_number("MASTER_PORT", place.master_port);
-  set_number("TORCHELASTIC_RESTART_COUNT", place.restarts);
-  set_number("TORCHELASTIC_MAX_RESTARTS", place.max_restarts);
-  set("TORCHELASTIC_RUN_ID", place.job);
+  set_number("RANK", worker.rank);
+  set_number("WORLD_SIZE", worker.world_size);
+  set_number("LOCAL_RANK", worker.local_rank);
+  set_number("LOCAL_WORLD_SIZE", worker.local_world_size);
+  set_number("GROUP_RANK", worker.node);
+  set_number("GROUP_WORLD_SIZE", worker.nodes);
+  set_number("ROLE_RANK", worker.rank);
+  set_number("ROLE_WORLD_SIZE", worker.world_size);
+  set("ROLE_NAME", worker.role);
+  set("MASTER_ADDR", worker.master_address);
+  set_number("MASTER_PORT", worker.master_port);
+  set_number("TORCHELASTIC_RESTART_COUNT", worker.restarts);
+  set_number("TORCHELASTIC_MAX_RESTARTS", worker.max_restarts);
+  set("TORCHELASTIC_RUN_ID", worker.job);
   set("TORCHELASTIC_USE_AGENT_STORE", "False");
-  if (!place.error_file.empty()) set("TORCHELASTIC_ERROR_FILE", place.error_file);
-  environment.emplace("PYTHONUNBUFFERED", "1");  // else a crash takes the last lines with it
-  set("TUTTI_JOB", place.job);
-  set_number("TUTTI_GENERATION", place.generation);
-  if (!place.store.empty()) set("TUTTI_STORE", place.store);
-  if (!place.flight_folder.empty()) set("TUTTI_FLIGHT_DIR", place.flight_folder);
-  if (place.progress_fd >= 0) set_number("TUTTI_PROGRESS_FD", place.progress_fd);
-  if (place.kept_memory_fd >= 0) set_number(KeptMemory::kVariable, place.kept_memory_fd);
-  if (place.secret_fd >= 0) {
-    set_number("TUTTI_SECRET_FD", place.secret_fd);
+  if (!worker.error_file.empty()) set("TORCHELASTIC_ERROR_FILE", worker.error_file);
+  environment.emplace("PYTHONUNBUFFERED", "1");  // or a crash loses the last lines
+  set("TUTTI_JOB", worker.job);
+  set_number("TUTTI_GENERATION", worker.generation);
+  if (!worker.store.empty()) set("TUTTI_STORE", worker.store);
+  if (!worker.flight_folder.empty()) set("TUTTI_FLIGHT_DIR", worker.flight_folder);
+  if (worker.progress_fd >= 0) set_number("TUTTI_PROGRESS_FD", worker.progress_fd);
+  if (worker.kept_memory_fd >= 0) set_number(KeptMemory::kVariable, worker.kept_memory_fd);
+  if (worker.secret_fd >= 0) {
+    set_number("TUTTI_SECRET_FD", worker.secret_fd);
   } else {
     set("TUTTI_INSECURE", "1");
   }

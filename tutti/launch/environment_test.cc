@@ -43,19 +43,19 @@ TEST(Environment, RemovesRanksOfOthersAndKeepsTheRest) {
 
 TEST(Environment, PlaceOfAWorker) {
   Environment environment;
-  set_place(environment, Place{.rank = 9,
-                               .world_size = 10,
-                               .local_rank = 1,
-                               .local_world_size = 2,
-                               .node = 1,
-                               .nodes = 2,
-                               .master_address = "10.0.0.1",
-                               .master_port = 29500,
-                               .job = "j",
-                               .store = "10.0.0.1:29501",
-                               .error_file = "/tmp/e",
-                               .secret_fd = 5,
-                               .kept_memory_fd = 6});
+  set_worker_variables(environment, WorkerVariables{.rank = 9,
+                                                    .world_size = 10,
+                                                    .local_rank = 1,
+                                                    .local_world_size = 2,
+                                                    .node = 1,
+                                                    .nodes = 2,
+                                                    .master_address = "10.0.0.1",
+                                                    .master_port = 29500,
+                                                    .job = "j",
+                                                    .store = "10.0.0.1:29501",
+                                                    .error_file = "/tmp/e",
+                                                    .secret_fd = 5,
+                                                    .kept_memory_fd = 6});
   EXPECT_EQ(environment["RANK"], "9");
   EXPECT_EQ(environment["LOCAL_RANK"], "1");
   EXPECT_EQ(environment["GROUP_RANK"], "1");

@@ -1,5 +1,5 @@
-// The order matters: what can be wrong on the command line is checked before anything is started, the keeper is forked
-// before there is a thread, and only then is the store served.
+// The order matters: mistakes on the command line are found before anything is started, the supervisor is forked before
+// there is a second thread, and only then is the store served.
 #include "tutti/launch/job.h"
 
 #include <sys/resource.h>
@@ -14,20 +14,20 @@
 #include "tutti/base/log.h"
 #include "tutti/base/memory.h"
 #include "tutti/launch/affinity/rank_table.h"
-#include "tutti/launch/agent.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/monitor/status_server.h"
 #include "tutti/launch/nodes.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/prepare.h"
 #include "tutti/launch/process.h"
-#include "tutti/launch/ssh/far_end.h"
+#include "tutti/launch/ssh/ssh.h"
 #include "tutti/launch/supervisor.h"
 #include "tutti/rendezvous/job_secret.h"
 
 namespace tutti {
 namespace {
 
-// They are the keeper's, which outlives an agent that is killed.
+// Removed by the supervisor, which outlives an agent that is killed.
 class ErrorFiles {
  public:
   ErrorFiles() : prefix_(error_files_prefix()) {}
@@ -40,17 +40,17 @@ class ErrorFiles {
 };
 
 // Started with '&' from a shell: what is typed there is meant for the shell. The kernel would stop a process of this
-// session that read it (SIGTTIN), but the ranks are in a session of their own, and would take it away.
+// session that read it (SIGTTIN), but the ranks are in another session and would read it.
 bool in_background_of_terminal() {
   const pid_t foreground = tcgetpgrp(STDIN_FILENO);
   return foreground >= 0 && foreground != getpgrp();
 }
 
-// Without which an agent cannot even begin: its own, and for each rank two pipes, a pidfd, a page and a connection.
-// Programs, logs and other nodes need more, which is asked for as far as it may be had.
-Status make_room_for_files(int ranks) {
+// The minimum for an agent: its own descriptors, and for each rank two pipes, a pidfd, a page and a connection.
+// Programs, logs and other nodes need more, which is requested as far as the hard limit allows.
+Status check_descriptor_limit(int ranks) {
   const std::size_t least = 15 + 5 * std::size_t(ranks);
-  want_descriptors(std::max<std::size_t>(least, 256));
+  raise_descriptor_limit(std::max<std::size_t>(least, 256));
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= least) return {};
   return Error{.code = Code::kLimit,
@@ -62,7 +62,7 @@ Status make_room_for_files(int ranks) {
                    "--ulimit nofile of a container), or start fewer ranks"};
 }
 
-Result<int> run_prepared(Prepared& job, const Fd& keeper_gone, const Fd& far_end) {
+Result<int> run_prepared(Prepared& job, const Fd& supervisor_gone, const Fd& ssh_node) {
   auto opened = Nodes::open(job.nodes);
   if (!opened.ok()) {
     Error error = opened.error();
@@ -75,58 +75,34 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone, const Fd& far_end
   const Fd secret =
       job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
   job.agent.secret_fd = secret.get();
-  const auto kept = KeptMemory::create();  // a program that wants it will say that it lacks it
+  const auto kept = KeptMemory::create();  // a program that needs it reports that it is missing
   if (kept.ok()) job.agent.kept_memory_fd = kept->get();
-  job.agent.met = [&](const Round& round) {
-    say_met(far_end);
+  job.agent.joined = [&](const Round& round) {
+    report_joined(ssh_node);
     if (const Status shown = check_ranks(job.agent, round.layout.counts); !shown) log::warn(shown.error().detail);
   };
   job.agent.table = [](const Round& round) { return rank_table(rows_of(round)); };
-  return run_agent(job.agent, **opened, keeper_gone);
+  return run_agent(job.agent, **opened, supervisor_gone);
 }
 
 }  // namespace
 
 Result<int> run_job(const JobOptions& options) {
-  make_sane();
-  const Fd far_end = take_far_end();
+  reset_inherited_state();
+  const Fd ssh_node = take_joined_descriptor();
   Prepared job = TUTTI_TRY(prepare(options));
-  TUTTI_TRY(make_room_for_files(job.nodes.counts.here));
+  TUTTI_TRY(check_descriptor_limit(job.nodes.counts.here));
   if (in_background_of_terminal()) job.agent.input_rank = -1;
   if (!options.iface.empty()) ::setenv("TUTTI_IFACE", options.iface.c_str(), 1);  // for the workers
   std::optional<ErrorFiles> error_files;
   if (job.agent.output.log_dir.empty()) job.agent.error_files = error_files.emplace().prefix();
-  const auto agent = [&](const Fd& keeper_gone) {
-    const Result<int> code = run_prepared(job, keeper_gone, far_end);
+  const auto agent = [&](const Fd& supervisor_gone) {
+    const Result<int> code = run_prepared(job, supervisor_gone, ssh_node);
     if (code.ok()) return *code;
     std::fprintf(stderr, "[tutti] %s\n", to_string(code.error()).c_str());
     return exit_code_of(code.error().code);
   };
-  return run_with_keeper(agent, remove_status_sockets);
-}
-
-int exit_code_of(Code code) {
-  switch (code) {
-    case Code::kTimeout:
-    case Code::kUnreachable:
-    case Code::kPeerLost:
-    case Code::kAborted:
-      return kExitRendezvous;
-    case Code::kUsage:
-    case Code::kInvalidArgument:
-    case Code::kMismatch:
-    case Code::kRefused:
-    case Code::kAddressInUse:
-    case Code::kNotFound:
-    case Code::kUnsupported:
-      return kExitUsage;
-    case Code::kCorrupt:
-    case Code::kLimit:
-    case Code::kSystem:
-    case Code::kInternal:
-      return 1;
-  }
-  return 1;
+  return run_supervised(agent, remove_status_sockets);
 }
 
 }  // namespace tutti

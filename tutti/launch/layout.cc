@@ -1,5 +1,5 @@
-// torchrun's documentation multiplies node rank by N, which is wrong as soon as two nodes differ; a running sum never
-// is.
+// torchrun's documentation multiplies the node rank by N, which is wrong as soon as two nodes differ; a running sum is
+// always right.
 #include "tutti/launch/layout.h"
 
 #include <numeric>
@@ -30,7 +30,7 @@ Result<int> parse_count(std::string_view part, std::string_view whole) {
   return int(*count);
 }
 
-// The word's count on this machine; none if it is no word.
+// The meaning of "auto", "cpu" or "gpu" on this machine; none for any other text.
 Result<std::optional<int>> count_of_word(std::string_view text, MachineCounts machine) {
   if (text == "auto") return std::optional(machine.gpus > 0 ? machine.gpus : machine.cores);
   if (text == "cpu") return std::optional(machine.cores);

@@ -1,5 +1,5 @@
 #pragma once
-// How many ranks each node runs, and which numbers they get: the running sum of the counts, in the order of the nodes.
+// How many ranks each node runs, and their numbers: the running sum of the counts, in the order of the nodes.
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -16,12 +16,12 @@ struct MachineCounts {
   int gpus = 0;
 };
 
-// What `-n` said. "4": this node; "8,2": every node; a word: see MachineCounts.
+// The value of `-n`. "4": this node; "8,2": every node; a word: see MachineCounts.
 struct RankCounts {
   int here = 1;
-  std::vector<int> all;  // empty: the nodes have to tell each other
+  std::vector<int> all;  // empty: the nodes tell each other
 };
-// `nodes` none: not given, so a list says it. `node` is this node's number.
+// `nodes` none: not given; a list says it. `node` is this node's number.
 Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> nodes, int node, MachineCounts machine);
 
 struct Layout {

@@ -1,5 +1,5 @@
-// One function for each part of a job; what they hand on stands in Prepared. Their order is that in which people make
-// mistakes: the program first, then how many ranks, then where the nodes meet.
+// One function for each part of a job; the results go into Prepared. The order is that of likely mistakes: the program
+// first, then the number of ranks, then where the nodes find each other.
 #include "tutti/launch/prepare.h"
 
 #include <sys/random.h>
@@ -18,8 +18,9 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/affinity/node_about.h"
-#include "tutti/launch/program.h"
+#include "tutti/launch/affinity/rank_table.h"
+#include "tutti/launch/agent/restart_policy.h"
+#include "tutti/launch/process.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/job_secret.h"
 #include "tutti/rendezvous/reach_store.h"
@@ -32,13 +33,13 @@ namespace {
 
 constexpr const char* kJobLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 constexpr std::size_t kLongestJob = 200;
-constexpr std::size_t kLettersOfARun = 16;
+constexpr std::size_t kLettersOfRun = 16;
 constexpr int kMasterPort = 29500;                                 // torchrun's
-constexpr auto kShortestSilence = std::chrono::milliseconds(500);  // a busy node does not answer sooner now and then
+constexpr auto kShortestSilence = std::chrono::milliseconds(500);  // a busy node is sometimes silent for that long
 
 bool is_one_node(const NodesOptions& nodes) { return nodes.nodes == 1 && nodes.backend == RendezvousBackend::kStatic; }
 
-// "20261120-210405-3fa9c1": sorts by time in a log folder, and no two are alike.
+// "20261120-210405-3fa9c1": unique, and sorts by time in a log folder.
 std::string new_job_id() {
   unsigned int noise = 0;
   if (getrandom(&noise, sizeof noise, 0) != sizeof noise) noise = unsigned(now().time_since_epoch().count());
@@ -51,7 +52,7 @@ std::string new_job_id() {
   return text;
 }
 
-// A port that the program can bind: the one given, if it is free, or any. It is closed again at once.
+// A port that the program can bind: the given one, if it is free, or any. It is closed again at once.
 Result<int> free_port(const std::string& host, std::optional<int> wanted) {
   const auto listener = listen(Address{.host = host, .port = std::uint16_t(wanted.value_or(0))});
   if (listener.ok()) return int(listener->address.port);
@@ -62,7 +63,7 @@ Result<int> free_port(const std::string& host, std::optional<int> wanted) {
   return error;
 }
 
-// The secret that the user gave, or one that nobody knows; on several nodes it has to be given.
+// The user's secret, or a random one; on several nodes the user must give one.
 Result<Secret> secret_of(const JobOptions& options, bool one_node) {
   if (options.insecure && !options.secret_file.empty())
     return Error{.code = Code::kUsage,
@@ -83,7 +84,7 @@ Result<Secret> secret_of(const JobOptions& options, bool one_node) {
           "or accept strangers with --insecure"};
 }
 
-// Where node 0 serves, or whoever has that address, and the others dial.
+// Where node 0 (or the node with that address) serves and the others connect.
 Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
                               int master_port) {
   if (options.rendezvous.backend == RendezvousBackend::kElastic) return parse_address(options.rendezvous.endpoint);
@@ -92,15 +93,14 @@ Result<Address> store_address(const JobOptions& options, const std::string& mast
   const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
   const Address wanted{.host = master_address, .port = std::uint16_t(port)};
   if (options.node != 0) return wanted;
-  // A loopback address that was written out is meant: several agents on one machine. A name that turns out to be one is
-  // a mistake.
+  // A literal loopback address is intended: several agents on one machine. A name that resolves to one is a mistake.
   const bool meant = master_address == "localhost" || is_loopback(wanted);
   const auto found = TUTTI_TRY(
       serving_addresses(wanted, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
   return found.front();
 }
 
-// After days of training is no time to learn that the report has no place.
+// Fail now, not after days of training, if the report cannot be written.
 Status check_report_file(const std::string& file) {
   if (file.empty()) return {};
   std::error_code ignored;
@@ -123,7 +123,7 @@ Status check_report_file(const std::string& file) {
                .hint = "choose another place"};
 }
 
-// What each rank of this node gets of the machine.
+// The share of the machine for each rank of this node.
 Status share_machine(const JobOptions& options, const std::vector<std::string>& gpus, MachineCounts machine, int ranks,
                      AgentSpec& spec) {
   const Bind bind = options.shares.bind;
@@ -147,12 +147,11 @@ Status prepare_program(const JobOptions& options, AgentSpec& spec) {
   spec.program = TUTTI_TRY(find_program(options.program, env("PATH").value_or("")));
   spec.arguments = options.arguments;
   spec.arguments.insert(spec.arguments.begin(), options.program);
-  spec.role = options.role;
   spec.input_rank = options.input_rank.value_or(-1);
   return {};
 }
 
-// Variables of the user win, and may have been set for another machine.
+// The user's variables win, and may have been set for another machine.
 void warn_of_costly_variables(int cores, bool tune) {
   const std::string kernels = costly_kernels(env, cpu_features()), threads = costly_threads(env, cores);
   if (kernels.empty() && threads.empty()) return;
@@ -179,13 +178,13 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
                .hint = "nodes are numbered from 0; --nnodes says how many there are"};
 }
 
-// The address of node 0 for the program; where nodes have no numbers it may stay open.
+// The address of node 0 for the program; may be empty if nodes have no numbers.
 Result<std::string> master_address(const JobOptions& options, const NodesOptions& nodes) {
   std::string address = options.master_address;
   if (!options.iface.empty()) {
     const std::string host = TUTTI_TRY(address_at(options.iface));
     if (address.empty() && options.node == 0) address = host;
-  } else if (const auto iface = env("TUTTI_IFACE")) {  // for the ranks, each of which would report that it is wrong
+  } else if (const auto iface = env("TUTTI_IFACE")) {  // checked here once, or each rank would report it
     if (const auto host = address_at(*iface); !host.ok()) {
       Error error = host.error();
       error.detail += " (from TUTTI_IFACE)";
@@ -218,8 +217,8 @@ Result<EtcdAccess> etcd_access(const JobOptions& options) {
                .hint = "set TUTTI_ETCD_PASSWORD on every node"};
 }
 
-// Where the nodes meet, and where their program does.
-Status prepare_meeting(const JobOptions& options, NodesOptions& nodes) {
+// Where the nodes find each other, and where their program does.
+Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
   nodes.backend = options.rendezvous.backend;
   nodes.hosts = options.rendezvous.is_host;
   nodes.etcd = options.rendezvous.endpoint;
@@ -289,14 +288,14 @@ Status prepare_credentials(const JobOptions& options, Prepared& job) {
   return {};
 }
 
-// The first local rank from `first` on for which another word holds than for those that are not named; -1: none.
+// The first local rank from `first` on with an entry of its own; -1: none.
 int named_from(const StreamsByRank& streams, int first) {
   for (int rank = first; rank < kMostRanksPerNode; ++rank)
     if (streams.of(rank) != streams.of(kMostRanksPerNode)) return rank;
   return -1;
 }
 
-// Torchrun's --tee and --redirects write files even where nobody has said where.
+// torchrun's --tee and --redirects write files even without a log folder.
 Result<std::string> made_log_folder() {
   std::string pattern = env("TMPDIR").value_or("/tmp") + "/tutti-logs_XXXXXX";
   if (!mkdtemp(pattern.data()))
@@ -307,10 +306,9 @@ Result<std::string> made_log_folder() {
 
 Status prepare_output(const JobOptions& options, AgentSpec& spec) {
   TUTTI_TRY(check_report_file(options.report_file));
-  spec.report_file = options.report_file;
   if (spec.output.log_dir.empty() && (spec.output.redirects.any() || spec.output.tee.any()))
     spec.output.log_dir = TUTTI_TRY(made_log_folder());
-  if (!spec.output.log_dir.empty())  // a rank that changes its folder writes there, too
+  if (!spec.output.log_dir.empty())  // also for a rank that changes its working directory
     spec.output.log_dir = std::filesystem::absolute(spec.output.log_dir).string();
   spec.flight_folder =
       env("TUTTI_FLIGHT_DIR").value_or(spec.output.log_dir.empty() ? default_flight_folder(spec.job) : std::string());
@@ -322,33 +320,26 @@ Status prepare_output(const JobOptions& options, AgentSpec& spec) {
 Result<Prepared> prepare(const JobOptions& options) {
   Prepared job;
   AgentSpec& spec = job.agent;
+  static_cast<AgentOptions&>(spec) = options;
   NodesOptions& nodes = job.nodes;
   if (options.node <= 0)  // once for all nodes
     for (const std::string& misspelt : misspelt_variables(current_environment())) log::warn(misspelt);
   TUTTI_TRY(prepare_program(options, spec));
   TUTTI_TRY(prepare_ranks(options, job));
-  TUTTI_TRY(prepare_meeting(options, nodes));
+  TUTTI_TRY(prepare_rendezvous(options, nodes));
   spec.job = TUTTI_TRY(name_of_job(options, nodes));
   TUTTI_TRY(prepare_credentials(options, job));
-  spec.output = options.output;
   if (int(nodes.counts.all.size()) == nodes.nodes) TUTTI_TRY(check_ranks(spec, nodes.counts.all));
   TUTTI_TRY(prepare_output(options, spec));
   nodes.say = [](const std::string& text) { log::info(text); };
   nodes.host = spec.host = host_name();
-  NodeAbout about{.shares = {}, .run = random_secret_text().substr(0, kLettersOfARun)};
-  for (const Share& share : spec.shares) about.shares.push_back(share.text());
-  nodes.about = encode(about);
+  NodeInfo info{.shares = {}, .run = random_secret_text().substr(0, kLettersOfRun)};
+  for (const Share& share : spec.shares) info.shares.push_back(share.text());
+  nodes.about = encode(info);
   nodes.judge = [policy = options.restarts](const std::vector<Fault>& past, const Fault& fault) {
     return judge(policy, past, fault);
   };
   spec.max_restarts = options.restarts.most;
-  spec.tune = options.tune;
-  spec.keep_memory = options.keep_memory;
-  spec.announce = options.announce;
-  spec.grace = options.grace;
-  spec.signal_grace = options.signal_grace;
-  spec.time_limit = options.time_limit;
-  spec.watch = options.watch;
   return job;
 }
 
@@ -368,7 +359,7 @@ Status check_ranks(const AgentSpec& agent, const std::vector<int>& ranks_of_node
       {"--stdin", agent.input_rank}};
   for (const auto& [option, rank] : ranks)
     if (rank >= world_size) return missing(option, "rank " + std::to_string(rank), "the job has", world_size);
-  // A local rank that this node does not have may be another node's, unless none has so many.
+  // A local rank that this node does not have may be on another node, unless no node has that many.
   const std::pair<const char*, int> local_ranks[] = {
       {"--local-ranks-filter", output.only_local_ranks.empty() ? -1 : *output.only_local_ranks.rbegin()},
       {"--redirects", named_from(output.redirects, most_here)},

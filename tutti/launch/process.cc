@@ -1,12 +1,15 @@
-// Between fork() and execve() a child may call only what is safe after a fork in a threaded program, so everything that
-// allocates is made before. It becomes a process group of its own (one kill() reaches the rank and its helpers), in the
-// agent's session, which has no terminal, asks for SIGKILL at its parent's death, and then looks whether the parent had
-// died before it asked. A pipe that closes on execve() carries errno back if that fails; the wait for it has a limit,
-// because a program on a dead network mount is neither run nor refused.
+// Finding: execve() tells a child in one error code that something is wrong. Checking before, in the parent, says what
+// it is and what to do, before any rank is started.
+//
+// Starting: between fork() and execve() a child may call only functions that are safe after a fork in a threaded
+// program, so everything that allocates is made before. The child becomes a process group of its own (one kill()
+// reaches the rank and its helpers), in the agent's session, which has no terminal. It asks for SIGKILL at its parent's
+// death, and then checks whether the parent died before it asked. A pipe that closes on execve() carries errno back if
+// that fails. The wait for it has a limit, because a program on a dead network mount is neither run nor refused.
 //
 // Ending: a descendant that forked twice and changed its session still has a parent, and when that dies the nearest
-// subreaper becomes its parent. So "kill all children, reap, look again until there are none" reaches everybody, with
-// no guess about process groups, and no risk of a reused pid: an unreaped child keeps its number.
+// subreaper becomes its parent. So "kill all children, reap, repeat until there are none" reaches every descendant,
+// without a guess about process groups, and without the risk of a reused pid: an unreaped child keeps its number.
 #include "tutti/launch/process.h"
 
 #include <dirent.h>
@@ -15,22 +18,112 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <vector>
 
+#include "tutti/base/fd.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
+
+Error usage(std::string detail, std::string hint = {}) {
+  return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
+}
+
+bool is_executable_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
+}
+
+// The executables of a folder.
+std::vector<std::string> executables_in(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* const dir = opendir(folder.empty() ? "." : folder.c_str());
+  if (!dir) return names;
+  while (const dirent* entry = readdir(dir)) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  closedir(dir);
+  return names;
+}
+
+// The path of the program of a folder whose name is nearest; none if none is near.
+std::optional<std::string> nearest_program(const std::string& name, const std::string& folder) {
+  const auto best = nearest(name, executables_in(folder));
+  if (!best || !is_executable_file(folder + "/" + *best)) return std::nullopt;
+  return folder.empty() ? *best : folder + "/" + *best;
+}
+
+// Checks the interpreter of a script that starts with "#!", and rejects a file that is neither a script nor ELF.
+Status check_format(const std::string& path) {
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return {};  // executable but not readable is legal
+  std::array<char, 256> head{};
+  const ssize_t size = read(file.get(), head.data(), head.size() - 1);
+  if (size == 0) return usage("'" + path + "' is an empty file");
+  if (size < 4) return {};
+  const std::string_view text(head.data(), std::size_t(size));
+  if (text.starts_with("\x7f"
+                       "ELF"))
+    return {};
+  if (!text.starts_with("#!")) {
+    return usage(
+        "'" + path + "' is neither a program of this machine nor a script that starts with #!",
+        "name its interpreter: tutti run ... " + std::string(path.ends_with(".py") ? "python3 " : "sh ") + path);
+  }
+  std::string_view line =
+      trim(text.substr(2, text.find('\n') == std::string_view::npos ? std::string_view::npos : text.find('\n') - 2));
+  const bool dos = text.find('\r') != std::string_view::npos && text.find('\r') < text.find('\n');
+  if (dos) {
+    return usage(
+        "'" + path +
+            "' has DOS line ends, so its interpreter is looked for under a name that ends in a carriage return",
+        "convert it: sed -i 's/\\r$//' " + path);
+  }
+  const std::string interpreter(line.substr(0, line.find_first_of(" \t")));
+  if (!is_executable_file(interpreter)) {
+    return usage(
+        "the interpreter '" + interpreter + "' of the script '" + path + "' does not exist or is not executable",
+        "correct the script's first line, or start it with its interpreter: tutti run ... python3 " + path);
+  }
+  return {};
+}
+
+Result<std::string> check_path(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    const int cause = errno;
+    if (cause != ENOENT && cause != ENOTDIR) {
+      return usage("the program '" + path + "' cannot be reached: " + std::strerror(cause));
+    }
+    const auto slash = path.find_last_of('/');
+    return usage("the program '" + path + "' does not exist",
+                 did_you_mean(nearest_program(path.substr(slash + 1), slash == 0 ? "/" : path.substr(0, slash))));
+  }
+  if (S_ISDIR(info.st_mode)) return usage("'" + path + "' is a folder, not a program");
+  if (!S_ISREG(info.st_mode)) return usage("'" + path + "' is not a file that can be executed");
+  if (access(path.c_str(), X_OK) != 0) {
+    return usage("the program '" + path + "' is not executable",
+                 path.ends_with(".py")      ? "start it with its interpreter: tutti run ... python3 " + path
+                 : info.st_uid == geteuid() ? "if it is a program: chmod +x " + path
+                                            : std::string());
+  }
+  TUTTI_TRY(check_format(path));
+  return path;
+}
 
 constexpr const char* kDescriptorsHint = "raise the limit of open files (ulimit -n), or start fewer ranks";
 
@@ -51,7 +144,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return out;
 }
 
-// What the child does; async-signal-safe only. Returns errno if it could not become the program.
+// In the child; async-signal-safe only. Returns errno if it could not become the program.
 int become_program(const char* path, char* const* arguments, char* const* environment, pid_t parent, int input,
                    int output, int errors, const std::vector<int>& inherited, const CoreMask& cores) {
   setpgid(0, 0);
@@ -113,7 +206,8 @@ std::vector<ProcEntry> all_processes() {
   return entries;
 }
 
-// Which failures of execve() the user mends on the command line; the others (memory, descriptors) are the machine's.
+// The failures of execve() that the user can correct on the command line; others (memory, descriptors) are the
+// machine's.
 bool is_about_the_program(int cause) {
   switch (cause) {
     case ENOENT:
@@ -138,6 +232,27 @@ std::string waits_for(pid_t pid) {
 }
 
 }  // namespace
+
+Result<std::string> find_program(const std::string& name, const std::string& search_path) {
+  if (name.empty()) return usage("the name of the program is empty");
+  if (name.find('/') != std::string::npos) return check_path(name);
+  for (const std::string& folder : split(search_path.empty() ? "/usr/local/bin:/usr/bin:/bin" : search_path, ':')) {
+    const std::string path = (folder.empty() ? "." : folder) + "/" + name;
+    if (is_executable_file(path)) return check_path(path);
+  }
+  struct stat info {};
+  if (stat(name.c_str(), &info) == 0) {
+    if (S_ISDIR(info.st_mode)) return usage("'" + name + "' is a folder, not a program");
+    return usage(
+        "no program '" + name + "' in PATH",
+        "there is one in this folder: ./" + name + (name.ends_with(".py") ? ", or python3 " + name : std::string()));
+  }
+  for (const std::string& folder : split(search_path, ':')) {
+    if (const auto near = nearest_program(name, folder))
+      return usage("no program '" + name + "' in PATH", did_you_mean(near));
+  }
+  return usage("no program '" + name + "' in PATH", "give its path, for example ./" + name);
+}
 
 Exit exit_of(int wait_status) {
   if (WIFSIGNALED(wait_status)) return Exit{.signal = WTERMSIG(wait_status), .dumped = bool(WCOREDUMP(wait_status))};
@@ -207,7 +322,7 @@ Result<ChildProcess> start_process(const ProcessSpec& spec) {
                       .errors = std::move(errors.read)};
 }
 
-void make_sane() {
+void reset_inherited_state() {
   for (;;) {
     const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (fd < 0 || fd > 2) {
@@ -217,10 +332,10 @@ void make_sane() {
     fcntl(fd, F_SETFD, 0);
   }
   ::signal(SIGCHLD, SIG_DFL);
-  ::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of ulimit -f is told as a full disk is; workers have the default
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f then fails as on a full disk; workers get the default
 }
 
-void want_descriptors(std::size_t count) {
+void raise_descriptor_limit(std::size_t count) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count) return;
   limit.rlim_cur = std::min<rlim_t>(count, limit.rlim_max);
@@ -264,7 +379,7 @@ Result<std::vector<Survivor>> end_descendants(Deadline deadline) {
                                 ") does not end on SIGKILL: it waits in the kernel for " + waits_for(stuck.pid),
                             "look at its device or file system; kill it by hand when that answers");
     }
-    // The next death, or a short look-again: an orphan that arrives alive sends no signal.
+    // Until the next death, or a short time: an orphan that arrives alive sends no signal.
     const timespec pause{0, 10'000'000};
     sigtimedwait(&child_signal, nullptr, &pause);
   }

@@ -1,12 +1,13 @@
 #pragma once
-// Starting and ending processes so that none is left behind. Call these from the main thread only: the parent-death
-// signal follows the thread that forked.
+// Finding a program, starting it, and ending processes so that none is left behind. Call these from the main thread
+// only: the parent-death signal follows the thread that forked.
 #include <sys/types.h>
 
 #include <string>
 #include <vector>
 
 #include "tutti/base/deadline.h"
+#include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 
 namespace tutti {
@@ -26,43 +27,47 @@ std::string to_string(const Exit& exit);
 // "SIGTERM"; "signal 42" for those without a name.
 std::string signal_name(int signal);
 
+// The file for execve(): a name with a slash is a path, any other is searched in `search_path` (the value of PATH).
+// Checks that the file exists, is no folder, may be executed, and that the interpreter of a script exists and may be
+// executed. Errors are kUsage and say what to do.
+Result<std::string> find_program(const std::string& name, const std::string& search_path);
+
 struct ProcessSpec {
   std::string path;                              // for execve()
   std::vector<std::string> arguments;            // with argv[0]
   std::vector<std::string> environment;          // "NAME=value"
   int input = -1;                                // becomes its standard input; -1: /dev/null
   std::vector<int> inherited;                    // descriptors that stay open under their number
-  std::vector<int> cpus;                         // it may run on these alone; empty: as this process
-  Duration patience = std::chrono::seconds(30);  // for execve(): a dead network mount answers nothing
+  std::vector<int> cpus;                         // the CPUs it may run on; empty: as this process
+  Duration patience = std::chrono::seconds(30);  // for execve(), which a dead network mount does not answer
 };
 struct ChildProcess {
   pid_t pid = -1;  // also its process group
   Clock::time_point started = now();
-  Fd pidfd;   // readable once it has ended; none where the system gives none: SIGCHLD tells then
+  Fd pidfd;   // readable once it has ended; empty on a system without pidfds, where SIGCHLD reports it
   Fd output;  // reading ends of its standard output and error, non-blocking
   Fd errors;
 };
-// Forks and executes: a process group of its own, SIGKILL when this process dies, signals as a fresh program expects
-// them. An execve() that fails is an error here, not an exit code of the child; one that does not come back is a
-// kTimeout, and the child, killed, is left to be reaped when it can be.
+// Forks and executes: a process group of its own, SIGKILL when this process dies, default signal handlers. An execve()
+// that fails is an error here, not an exit code of the child. One that does not return is a kTimeout, and the killed
+// child is left to be reaped when it can be.
 Result<ChildProcess> start_process(const ProcessSpec& spec);
 
-// For the start of a program that will start others: descriptors 0 to 2 exist (else our own would take their numbers),
-// and the end of a child is not ignored, whatever this process inherited.
-void make_sane();
-// Raises the soft limit of open files so far as the hard one lets it; workers inherit it.
-void want_descriptors(std::size_t count);
+// For the start of a program that starts others: opens descriptors 0 to 2 if they are closed (or other files would take
+// their numbers), and restores the default action of SIGCHLD, whatever this process inherited.
+void reset_inherited_state();
+// Raises the soft limit of open files as far as the hard limit allows; workers inherit it.
+void raise_descriptor_limit(std::size_t count);
 
-// This process becomes the parent of every descendant whose own parent dies, so that double forks and setsid() do not
-// hide.
+// This process becomes the parent of every descendant whose own parent dies, so double forks and setsid() hide none.
 Status become_subreaper();
 struct Survivor {
   pid_t pid = -1;
   std::string name;
 };
-// Kills every descendant and reaps it. Needs become_subreaper(): whoever loses its parent comes to us, so nobody
-// escapes between two looks. Returns those ended; a process that SIGKILL cannot end by the deadline (waiting in the
-// kernel) is a kTimeout that names it and what it waits for.
+// Kills every descendant and reaps it. Needs become_subreaper(): a descendant whose parent dies becomes a child of this
+// process, so none escapes. Returns those that were ended. A process that SIGKILL cannot end by the deadline (it waits
+// in the kernel) is a kTimeout that names it and what it waits for.
 Result<std::vector<Survivor>> end_descendants(Deadline deadline);
 
 }  // namespace tutti

@@ -1,14 +1,14 @@
-// The ranks are forked and not executed anew, which is what lets them run a function. They meet at a Unix socket that
-// is in no folder, with a secret that they inherit: no port to find free, no thread in this process, which would forbid
-// the fork, and nothing that is left behind when all of them are killed.
+// The ranks are forked and not executed, which is what lets them run a function. They join at an abstract Unix socket,
+// with a secret that they inherit. So no free port must be found, this process needs no thread (which would forbid the
+// fork), and nothing is left behind when all of them are killed.
 //
-// A fork copies one thread, so this process may have one only. Debian's OpenBLAS, which LibTorch links, starts threads
-// when it is loaded, before main(). They wait for work and hold no lock, and OpenBLAS starts new ones when it needs
-// them: here they end first.
+// A fork copies only one thread, so this process may have only one. Debian's OpenBLAS, which LibTorch links, starts
+// threads when it is loaded, before main(). They wait for work and hold no lock, and OpenBLAS starts new ones when it
+// needs them: here they are ended first.
 //
-// Who was first? All write their error into one pipe, in one piece each, so the order in the pipe is the order of the
-// errors. A rank that a signal killed writes nothing, and its peers, which lose it, do: so when the first word comes,
-// the others have a moment to say, or to show by their death, what is nearer to the cause.
+// Which error was first? All ranks write their error into one pipe, each in one piece, so the order in the pipe is the
+// order of the errors. A rank that a signal killed writes nothing, but its peers, which lose it, do. So when the first
+// error arrives, the other ranks get a moment to report, or to show by their death, what is closer to the cause.
 #include "tutti/launch/spawn.h"
 
 #include <dlfcn.h>
@@ -45,10 +45,10 @@
 namespace tutti {
 namespace {
 
-constexpr auto kCauseLimit = std::chrono::milliseconds(300);  // for what is nearer to the cause than the first word
+constexpr auto kCauseLimit = std::chrono::milliseconds(300);  // for an error closer to the cause than the first one
 constexpr auto kSpawnKillLimit = std::chrono::seconds(5);
-constexpr auto kJoinedThreadLimit = std::chrono::seconds(1);     // to leave /proc
-constexpr auto kSpawnLookAgain = std::chrono::milliseconds(20);  // where no descriptor tells of an end
+constexpr auto kJoinedThreadLimit = std::chrono::seconds(1);  // to leave /proc
+constexpr auto kSpawnPoll = std::chrono::milliseconds(20);    // without a pidfd that reports an end
 
 int threads_of_this_process() {
   int count = 0;
@@ -56,7 +56,7 @@ int threads_of_this_process() {
   return count;
 }
 
-// A function of a library that this program may not have: null.
+// A function of a library; null if this program does not load the library.
 template <class Function>
 Function* function_of_a_library(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
@@ -82,78 +82,78 @@ void share_openblas_threads(int ranks) {
     set(std::max(1, usable_cores() / ranks));
 }
 
-// What the ranks have in common before they meet.
-struct StoreSeat {
+// Where the ranks join.
+struct SpawnRendezvous {
   Address address = new_abstract_address();
   Fd secret = secret_descriptor(Secret::random()).or_throw();
 };
 
-// What a rank writes when rank_main has thrown; at most PIPE_BUF, so that it arrives in one piece.
-struct Word {
+// What a rank writes when rank_main has thrown; at most PIPE_BUF bytes, so that it arrives in one piece.
+struct RankError {
   int rank;
   Code code;
   char text[2000];
 };
-static_assert(sizeof(Word) <= PIPE_BUF);
+static_assert(sizeof(RankError) <= PIPE_BUF);
 
-bool is_echo(Code code) { return code == Code::kPeerLost || code == Code::kAborted; }
+bool names_another_rank(Code code) { return code == Code::kPeerLost || code == Code::kAborted; }
 
-void set_variables(int rank, int ranks, const StoreSeat& place) {
+void set_variables(int rank, int ranks, const SpawnRendezvous& rendezvous) {
   Environment environment = current_environment();
   std::vector<std::string> before;
   for (const auto& [name, value] : environment) before.push_back(name);
-  (void)remove_stale(environment);  // which they were is for a launcher to tell
-  set_place(environment, Place{.rank = rank,
-                               .world_size = ranks,
-                               .local_rank = rank,
-                               .local_world_size = ranks,
-                               .master_address = "127.0.0.1",
-                               .job = place.address.path.substr(1),
-                               .secret_fd = place.secret.get()});
+  (void)remove_stale(environment);  // only a launcher prints their names
+  set_worker_variables(environment, WorkerVariables{.rank = rank,
+                                                    .world_size = ranks,
+                                                    .local_rank = rank,
+                                                    .local_world_size = ranks,
+                                                    .master_address = "127.0.0.1",
+                                                    .job = rendezvous.address.path.substr(1),
+                                                    .secret_fd = rendezvous.secret.get()});
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}) environment.erase(name);
-  environment["TUTTI_INIT"] = "unix://" + place.address.path;
-  (void)fcntl(place.secret.get(), F_SETFD, 0);  // a rank may become a program that joins
+  environment["TUTTI_INIT"] = "unix://" + rendezvous.address.path;
+  (void)fcntl(rendezvous.secret.get(), F_SETFD, 0);  // a rank may become a program that joins
   for (const std::string& name : before) {
     if (!environment.count(name)) unsetenv(name.c_str());
   }
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
 }
 
-[[noreturn]] void be_a_rank(int rank, int ranks, const StoreSeat& place, int words, pid_t parent,
+[[noreturn]] void be_a_rank(int rank, int ranks, const SpawnRendezvous& rendezvous, int errors, pid_t parent,
                             const std::function<void(int)>& rank_main) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(128 + SIGKILL);
-  Word word{.rank = rank, .code = Code::kInternal, .text = {}};
-  const auto tell = [&](const char* text) {
-    std::strncpy(word.text, text, sizeof word.text - 1);
+  RankError report{.rank = rank, .code = Code::kInternal, .text = {}};
+  const auto fail = [&](const char* text) {
+    std::strncpy(report.text, text, sizeof report.text - 1);
     std::fflush(nullptr);
-    (void)!write(words, &word, sizeof word);  // a parent that is gone has killed us, or is about to
+    (void)!write(errors, &report, sizeof report);  // a parent that is gone has killed this rank, or is about to
     _exit(1);
   };
   try {
-    set_variables(rank, ranks, place);
+    set_variables(rank, ranks, rendezvous);
     share_openblas_threads(ranks);
     rank_main(rank);
   } catch (const Exception& error) {
-    word.code = error.error().code;
-    tell(error.what());
+    report.code = error.error().code;
+    fail(error.what());
   } catch (const std::exception& error) {
-    tell(error.what());
+    fail(error.what());
   } catch (...) {
-    tell("threw something that is no std::exception");
+    fail("threw something that is no std::exception");
   }
   std::fflush(nullptr);
   _exit(0);
 }
 
-// While ranks run, their ends are ours to see: a program that ignores SIGCHLD, or reaps in a handler of its own, would
-// have them vanish.
-class OwnChildren {
+// While ranks run, this process must see their ends: a program that ignores SIGCHLD, or reaps in a handler of its own,
+// would lose them.
+class DefaultChildSignal {
  public:
-  OwnChildren() { sigaction(SIGCHLD, &kDefault, &before_); }
-  OwnChildren(const OwnChildren&) = delete;
-  ~OwnChildren() { give_back(); }
-  // For a rank, too: it is to find what the program had.
-  void give_back() const { sigaction(SIGCHLD, &before_, nullptr); }
+  DefaultChildSignal() { sigaction(SIGCHLD, &kDefault, &before_); }
+  DefaultChildSignal(const DefaultChildSignal&) = delete;
+  ~DefaultChildSignal() { restore(); }
+  // Also for a rank, which gets the program's handler.
+  void restore() const { sigaction(SIGCHLD, &before_, nullptr); }
 
  private:
   static constexpr struct sigaction kDefault {};
@@ -164,7 +164,7 @@ class Ranks {
  public:
   Ranks(int count, const std::function<void(int)>& rank_main);
   ~Ranks() { kill_all(); }
-  // The first error, once one is there; none once all have ended well.
+  // The first error, as soon as there is one; none once all have succeeded.
   std::optional<Error> wait();
   void stop(Duration grace);
 
@@ -177,31 +177,31 @@ class Ranks {
   int alive() const {
     return int(std::count_if(children_.begin(), children_.end(), [](const Child& c) { return c.alive; }));
   }
-  // Waits for a word or an end, at most until `deadline`; reads and reaps what there is.
-  void look(const std::optional<Deadline>& deadline);
+  // Waits for an error or an end, at most until `deadline`; reads and reaps what there is.
+  void wait_for_event(const std::optional<Deadline>& deadline);
   void signal_all(int signal);
   void kill_all();
   std::optional<Error> cause() const;
 
-  const OwnChildren own_children_;
-  const StoreSeat place_;
-  Fd words_;
+  const DefaultChildSignal child_signal_;
+  const SpawnRendezvous rendezvous_;
+  Fd error_pipe_;
   std::vector<Child> children_;
-  std::vector<Word> said_;
+  std::vector<RankError> errors_;
 };
 
 Ranks::Ranks(int count, const std::function<void(int)>& rank_main) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Exception(system_error(errno, "could not make a pipe for the ranks"));
-  words_ = Fd(ends[0]);
+  error_pipe_ = Fd(ends[0]);
   const Fd writing(ends[1]);
-  set_nonblocking(words_.get(), true).or_throw();
+  set_nonblocking(error_pipe_.get(), true).or_throw();
   std::fflush(nullptr);  // else each rank would print it again
   const pid_t parent = getpid();
   for (int rank = 0; rank < count; ++rank) {
     const pid_t pid = fork();
-    if (pid == 0) own_children_.give_back();
-    if (pid == 0) be_a_rank(rank, count, place_, writing.get(), parent, rank_main);
+    if (pid == 0) child_signal_.restore();
+    if (pid == 0) be_a_rank(rank, count, rendezvous_, writing.get(), parent, rank_main);
     if (pid < 0) {
       const int cause = errno;
       kill_all();
@@ -212,20 +212,20 @@ Ranks::Ranks(int count, const std::function<void(int)>& rank_main) {
   }
 }
 
-void Ranks::look(const std::optional<Deadline>& deadline) {
+void Ranks::wait_for_event(const std::optional<Deadline>& deadline) {
   std::vector<Fd> ended;
-  std::vector<pollfd> fds = {{words_.get(), POLLIN, 0}};
+  std::vector<pollfd> fds = {{error_pipe_.get(), POLLIN, 0}};
   for (const Child& child : children_) {
     if (!child.alive) continue;
     ended.emplace_back(int(syscall(SYS_pidfd_open, child.pid, 0)));
     fds.push_back({ended.back().get(), POLLIN, 0});
   }
   std::optional<Deadline> until = deadline;
-  const bool told = std::all_of(ended.begin(), ended.end(), [](const Fd& fd) { return bool(fd); });
-  if (!told) until = deadline ? deadline->at_most(kSpawnLookAgain) : Deadline::after(kSpawnLookAgain);
+  const bool all_pidfds = std::all_of(ended.begin(), ended.end(), [](const Fd& fd) { return bool(fd); });
+  if (!all_pidfds) until = deadline ? deadline->at_most(kSpawnPoll) : Deadline::after(kSpawnPoll);
   poll(fds.data(), fds.size(), until ? until->poll_timeout_ms() : -1);
-  Word word{};
-  while (read(words_.get(), &word, sizeof word) == ssize_t(sizeof word)) said_.push_back(word);
+  RankError error{};
+  while (read(error_pipe_.get(), &error, sizeof error) == ssize_t(sizeof error)) errors_.push_back(error);
   for (Child& child : children_) {
     int status = 0;
     if (!child.alive || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
@@ -235,9 +235,9 @@ void Ranks::look(const std::optional<Deadline>& deadline) {
 }
 
 std::optional<Error> Ranks::wait() {
-  while (alive() > 0 && !cause()) look({});
+  while (alive() > 0 && !cause()) wait_for_event({});
   if (!cause()) return std::nullopt;
-  for (const Deadline moment = Deadline::after(kCauseLimit); alive() > 0 && !moment.expired();) look(moment);
+  for (const Deadline moment = Deadline::after(kCauseLimit); alive() > 0 && !moment.expired();) wait_for_event(moment);
   return cause();
 }
 
@@ -249,9 +249,9 @@ std::optional<Error> Ranks::cause() const {
                    .detail = "rank " + std::to_string(rank) + " (pid " + std::to_string(child.pid) + ") " +
                              to_string(child.exit)};
   }
-  const Word* first = nullptr;
-  for (const Word& word : said_) {
-    if (!first || (is_echo(first->code) && !is_echo(word.code))) first = &word;
+  const RankError* first = nullptr;
+  for (const RankError& error : errors_) {
+    if (!first || (names_another_rank(first->code) && !names_another_rank(error.code))) first = &error;
   }
   if (first) return Error{.code = first->code, .detail = "rank " + std::to_string(first->rank) + ": " + first->text};
   for (std::size_t rank = 0; rank < children_.size(); ++rank) {
@@ -273,13 +273,13 @@ void Ranks::signal_all(int signal) {
 void Ranks::stop(Duration grace) {
   signal_all(SIGTERM);
   signal_all(SIGCONT);
-  for (const Deadline end = Deadline::after(grace); alive() > 0 && !end.expired();) look(end);
+  for (const Deadline end = Deadline::after(grace); alive() > 0 && !end.expired();) wait_for_event(end);
   kill_all();
 }
 
 void Ranks::kill_all() {
   signal_all(SIGKILL);
-  for (const Deadline end = Deadline::after(kSpawnKillLimit); alive() > 0 && !end.expired();) look(end);
+  for (const Deadline end = Deadline::after(kSpawnKillLimit); alive() > 0 && !end.expired();) wait_for_event(end);
 }
 
 }  // namespace

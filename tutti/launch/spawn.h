@@ -1,6 +1,6 @@
 #pragma once
-// Ranks from inside a program: for a test, a notebook-like tool, a quick try. A job that is to survive a failure, or to
-// run on several hosts, is started by `tutti run`.
+// Starts ranks from inside a program: for a test, a notebook-like tool, a quick try. Use `tutti run` for a job that
+// survives failures or runs on several hosts.
 #include <functional>
 
 #include "tutti/base/clock.h"
@@ -11,16 +11,15 @@ struct SpawnOptions {
   Duration grace = std::chrono::seconds(30);  // from SIGTERM to SIGKILL for the ranks that are stopped after an error
 };
 
-// Runs rank_main(rank) in `ranks` new processes of this host, each of which finds in its environment what
-// tutti::init() needs to join the others, and returns when all have returned. The first error stops the others
-// (SIGTERM, then SIGKILL after the grace) and is thrown here with its text: an exception that left rank_main ("rank 1:
-// ..."), an exit code, a signal. An error that only says that another rank was lost comes after the one that it is an
-// echo of.
+// Runs rank_main(rank) in `ranks` new processes on this host, and returns when all have returned. Each process finds in
+// its environment what tutti::init() needs to join the others. The first error stops the other ranks (SIGTERM, then
+// SIGKILL after the grace period) and is thrown here with its text: an exception that left rank_main ("rank 1: ..."),
+// an exit code, a signal. An error that only says that another rank was lost counts only if there is no other.
 //
 // Each rank is a copy of this process as it is now (fork), so this works only while the process has one thread: call it
 // before the first operation of LibTorch, before OpenMP or threads of your own are used, and before init(); else it
 // throws kUnsupported. The threads that OpenBLAS starts when a program is loaded do not count: spawn() ends them, and
-// the next matrix product of a process starts them again. Whatever happens to this process, the ranks end with it.
+// the next matrix product of a process starts them again. The ranks end when this process ends, for whatever reason.
 // Their exit handlers do not run; stdio is flushed.
 void spawn(int ranks, const std::function<void(int rank)>& rank_main, const SpawnOptions& options = {});
 

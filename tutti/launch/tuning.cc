@@ -1,28 +1,27 @@
-// Five habits of the libraries below a trainer cost it up to five times its speed, and a variable cures each.
+// Five habits of the libraries below a trainer cost up to five times its speed; a variable cures each.
 //
 // Threads. OpenMP and OpenBLAS start one thread per core of the machine in every process, so four ranks on four cores
-// run sixteen threads that spin against one another; torchrun's cure, one thread, wastes cores instead. The right
-// number is cores that we may use (affinity mask and cgroup quota: a container with two of 64 cores has two) divided by
-// the ranks of the host.
+// run sixteen threads that spin against one another. torchrun's cure, one thread, wastes cores instead. The right
+// number is the usable cores (affinity mask and cgroup quota: a container with two of 64 cores has two) divided by the
+// ranks of the host.
 //
-// Waiting. A thread of GNU OpenMP that has nothing to do spins for milliseconds before it sleeps. As soon as anything
-// else wants a core (a thread that reads ahead, another job, a compiler) it takes the core from the very thread that it
-// waits for: train_dlrm on one rank of two threads ran 2 times slower on a quiet machine of two cores and 10 to 20
-// times slower on a busy one. OMP_WAIT_POLICY=passive sleeps at once, and was not slower in any of the models.
+// Waiting. An idle thread of GNU OpenMP spins for milliseconds before it sleeps. As soon as anything else wants a core
+// (a thread that reads ahead, another job, a compiler) it takes the core from the very thread that it waits for:
+// train_dlrm on one rank of two threads ran 2 times slower on a quiet machine of two cores and 10 to 20 times slower on
+// a busy one. OMP_WAIT_POLICY=passive sleeps at once, and was not slower in any of the models.
 //
-// Kernels. OpenBLAS 0.3.21 picks its kernels by CPU family, takes a family that it does not know for a Prescott of
-// 2004, and then multiplies matrices with SSE3. OPENBLAS_CORETYPE overrides the choice. A kernel that the CPU lacks
-// dies of SIGILL, so the choice goes by feature bits and not by names: SkylakeX needs five AVX-512 subsets, Haswell
-// needs AVX2 and FMA.
+// Kernels. OpenBLAS 0.3.21 picks its kernels by CPU family, takes an unknown family for a Prescott of 2004, and then
+// multiplies matrices with SSE3. OPENBLAS_CORETYPE overrides the choice. A kernel that the CPU lacks dies of SIGILL, so
+// the choice depends on feature bits and not on names: SkylakeX needs five AVX-512 subsets, Haswell needs AVX2 and FMA.
 //
-// Memory. glibc gives large blocks back to the kernel when they are freed, so each temporary tensor faults its pages in
-// anew. High thresholds keep them in the process. Any other program would keep memory that it never needs again, so
+// Memory. glibc returns large blocks to the kernel when they are freed, so each temporary tensor faults its pages in
+// again. High thresholds keep them in the process. Any other program would keep memory that it never needs again, so
 // only our trainers raise the thresholds, each for itself, and `tutti run --keep-memory` for all that it starts.
 //
-// Pages. Where the system hands out huge pages to those who ask for them (transparent_hugepage/enabled is madvise, as
-// Debian has it), malloc does not ask by itself. On pages of 4 KiB a matrix product spends its time on address
-// translation: OpenBLAS ran 10 to 40 % faster on huge ones. glibc asks with glibc.malloc.hugetlb=1 (2.35 and later;
-// older ones do not know it and go on).
+// Pages. Where the system gives huge pages only on request (transparent_hugepage/enabled is madvise, as on Debian),
+// malloc does not request them by itself. On pages of 4 KiB a matrix product spends its time on address translation:
+// OpenBLAS ran 10 to 40 % faster on huge ones. glibc requests them with glibc.malloc.hugetlb=1 (2.35 and later; older
+// versions ignore the setting).
 #include "tutti/launch/tuning.h"
 
 #include <dlfcn.h>
@@ -38,13 +37,13 @@
 namespace tutti {
 namespace {
 
-// Letters, whether capital or small.
+// Equal letters, ignoring case.
 bool same_word(std::string_view one, std::string_view other) {
   return std::equal(one.begin(), one.end(), other.begin(), other.end(),
                     [](char a, char b) { return (a | 32) == (b | 32); });
 }
 
-// How wide the vectors are that kernels of this name use: SSE or AVX, AVX2, AVX-512; none: a name that we do not know.
+// The vector width of kernels of this name: 0 SSE or AVX, 1 AVX2, 2 AVX-512; none: an unknown name.
 std::optional<int> width_of_kernels(std::string_view core) {
   static constexpr std::array<std::pair<std::string_view, int>, 25> kKernels = {{
       {"Prescott", 0},    {"Core2", 0},      {"Penryn", 0},     {"Dunnington", 0},  {"Nehalem", 0},

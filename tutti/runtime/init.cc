@@ -1,6 +1,6 @@
-// Four steps. Join: who am I, and where is the store (rendezvous/). Meet: every rank says on which machine it is and
-// where its socket for shared memory is. Open: shared memory with the ranks of this host, a TCP port where there are
-// others. Create the world group.
+// Four steps. Join: who is this rank, and where is the store (rendezvous/). Introduce: every rank tells on which
+// machine it is and where its socket for shared memory is. Open: shared memory with the ranks of this host, a TCP port
+// if there are other hosts. Create the world group.
 #include "tutti/runtime/init.h"
 
 #include <sys/eventfd.h>
@@ -22,10 +22,8 @@
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/rendezvous/join.h"
-#include "tutti/runtime/flight_signal.h"
-#include "tutti/runtime/meet_note.h"
-#include "tutti/runtime/progress.h"
-#include "tutti/runtime/uncaught.h"
+#include "tutti/runtime/introduction.h"
+#include "tutti/runtime/process_hooks.h"
 #include "tutti/store/prefix_store.h"
 #include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
@@ -38,16 +36,16 @@ using comm::GroupState;
 using comm::Process;
 using comm::ProgressThread;
 
-constexpr Duration kLauncherPatience = std::chrono::seconds(10);  // to be reached by tutti run's news
-constexpr Duration kStorePatience =
-    std::chrono::seconds(3);  // once the world stands: errors are told through the store, and must not hang
+constexpr Duration kLauncherLimit = std::chrono::seconds(10);  // to connect to tutti run's reports of failures
+// Once the world exists: errors are reported through the store, and must not hang.
+constexpr Duration kWorldStoreLimit = std::chrono::seconds(3);
 
 constexpr std::size_t kLongestHostId = 255;
 
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
   Engines engines;
-  std::string algorithm;  // a plan by its name; empty: as the table and the direct path will have it
+  std::string algorithm;  // a plan by its name; empty: chosen by the table and the direct path
   Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
   int streams = 1;                                        // connections of each pair
   std::optional<LinkCost> network;                        // none: measured
@@ -136,8 +134,8 @@ Result<Settings> read_settings(const Options& options) {
   return s;
 }
 
-// Ranks that differ in what decides the way of the bytes would wait for one another until their first deadline.
-Status compare(const MeetNote& theirs, int their_rank, const MeetNote& mine, int my_rank) {
+// Ranks that transfer bytes in different ways would wait for one another until their first deadline.
+Status compare(const RankIntroduction& theirs, int their_rank, const RankIntroduction& mine, int my_rank) {
   const auto same = [&](const char* variable, const std::string& given, const std::string& own) -> Status {
     if (given == own) return {};
     const auto text = [](const std::string& setting) { return setting.empty() ? "not set" : setting; };
@@ -152,48 +150,50 @@ Status compare(const MeetNote& theirs, int their_rank, const MeetNote& mine, int
   return same("TUTTI_STREAMS", std::to_string(theirs.streams), std::to_string(mine.streams));
 }
 
-// What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says
-// otherwise (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
-struct JobMeeting {
+// The introductions of all ranks, by rank. Ranks with one sharing id share memory: those of one host, unless
+// TUTTI_HOST_ID says otherwise (containers of one machine that cannot reach one another's sockets; trying out several
+// hosts on one machine).
+struct Introductions {
   std::vector<std::string> boot_ids, host_ids, sharing_ids, agents, shm_contacts;
   std::vector<CoreMask> cores;  // that the rank may use
 };
 
-Result<JobMeeting> meet(Membership& m, const std::string& host, const std::string& shm_contact,
-                        const Settings& settings, Deadline deadline, const Store::Waiting& waiting) {
-  const MeetNote mine{.boot = boot_id(),
-                      .host = host,
-                      .sharing = env("TUTTI_HOST_ID").value_or(host),
-                      .agent = env("GROUP_RANK").value_or(""),
-                      .shm = shm_contact,
-                      .cores = allowed_cores(),
-                      .transport = settings.transport,
-                      .engines = "cpu:" + settings.engines.cpu + ",cuda:" + settings.engines.cuda,
-                      .algorithm = settings.algorithm,
-                      .streams = settings.streams};
-  const std::vector<std::string> notes =
+Result<Introductions> exchange_introductions(Membership& m, const std::string& host, const std::string& shm_contact,
+                                             const Settings& settings, Deadline deadline,
+                                             const Store::Waiting& waiting) {
+  const RankIntroduction mine{.boot = boot_id(),
+                              .host = host,
+                              .sharing = env("TUTTI_HOST_ID").value_or(host),
+                              .agent = env("GROUP_RANK").value_or(""),
+                              .shm = shm_contact,
+                              .cores = allowed_cores(),
+                              .transport = settings.transport,
+                              .engines = "cpu:" + settings.engines.cpu + ",cuda:" + settings.engines.cuda,
+                              .algorithm = settings.algorithm,
+                              .streams = settings.streams};
+  const std::vector<std::string> encoded =
       TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, encode(mine), deadline, waiting));
-  JobMeeting meeting;
-  for (std::size_t r = 0; r < notes.size(); ++r) {
-    auto note = parse_meet_note(notes[r]);
-    if (!note.ok()) {
-      Error error = note.error();
+  Introductions all;
+  for (std::size_t r = 0; r < encoded.size(); ++r) {
+    auto introduction = parse_introduction(encoded[r]);
+    if (!introduction.ok()) {
+      Error error = introduction.error();
       error.detail = "rank " + std::to_string(r) + " " + error.detail;
       return error;
     }
-    TUTTI_TRY(compare(*note, int(r), mine, m.rank));
-    meeting.boot_ids.push_back(std::move(note->boot));
-    meeting.host_ids.push_back(std::move(note->host));
-    meeting.sharing_ids.push_back(std::move(note->sharing));
-    meeting.agents.push_back(std::move(note->agent));
-    meeting.shm_contacts.push_back(std::move(note->shm));
-    meeting.cores.push_back(std::move(note->cores));
+    TUTTI_TRY(compare(*introduction, int(r), mine, m.rank));
+    all.boot_ids.push_back(std::move(introduction->boot));
+    all.host_ids.push_back(std::move(introduction->host));
+    all.sharing_ids.push_back(std::move(introduction->sharing));
+    all.agents.push_back(std::move(introduction->agent));
+    all.shm_contacts.push_back(std::move(introduction->shm));
+    all.cores.push_back(std::move(introduction->cores));
   }
-  return meeting;
+  return all;
 }
 
-// The address under which the other hosts reach this rank: the one that reached the store, never what the host name
-// means.
+// The address at which the other hosts reach this rank: the one that reached the store, never what the host name
+// resolves to.
 Result<std::string> advertised_host(const Membership& m, bool several_machines) {
   std::string host = m.local_host;
   if (host.empty()) {
@@ -214,8 +214,8 @@ Result<std::string> advertised_host(const Membership& m, bool several_machines) 
   return host;
 }
 
-Status open_ways(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host,
-                 const JobMeeting& meeting, Deadline deadline) {
+Status open_paths(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host,
+                  const Introductions& ranks, Deadline deadline) {
   const int n = m.world_size;
   // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node; a machine's devices
   // are shared by its ranks all the same.
@@ -223,27 +223,26 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   std::vector<std::string> seen;
   std::vector<std::pair<std::string, std::string>> agents;
   for (int r = 0; r < n; ++r) {
-    const std::string id = settings.transport == "tcp" ? std::to_string(r) : meeting.sharing_ids[r];
+    const std::string id = settings.transport == "tcp" ? std::to_string(r) : ranks.sharing_ids[r];
     const auto found = std::find(seen.begin(), seen.end(), id);
     p.world[r].node = int(found - seen.begin());
     if (found == seen.end()) seen.push_back(id);
-    const std::pair agent(meeting.sharing_ids[r], meeting.agents[r]);
+    const std::pair agent(ranks.sharing_ids[r], ranks.agents[r]);
     p.world[r].agent = int(std::find(agents.begin(), agents.end(), agent) - agents.begin());
     if (p.world[r].agent == int(agents.size())) agents.push_back(agent);
     p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) {
       return other.node == p.world[r].node;
     }));
-    p.world[r].machine_rank =
-        int(std::count(meeting.boot_ids.begin(), meeting.boot_ids.begin() + r, meeting.boot_ids[r]));
+    p.world[r].machine_rank = int(std::count(ranks.boot_ids.begin(), ranks.boot_ids.begin() + r, ranks.boot_ids[r]));
   }
   p.ranks_on_machine =
-      int(std::count(meeting.boot_ids.begin(), meeting.boot_ids.end(), meeting.boot_ids[std::size_t(p.rank)]));
-  // Ranks that were bound to a core each have as many as they are, though each one sees only its own.
+      int(std::count(ranks.boot_ids.begin(), ranks.boot_ids.end(), ranks.boot_ids[std::size_t(p.rank)]));
+  // Ranks that are bound to one core each have as many cores as ranks, although each sees only its own.
   CoreMask cores;
   for (int r = 0; r < n; ++r) {
-    if (meeting.boot_ids[r] != meeting.boot_ids[std::size_t(p.rank)]) continue;
-    cores.resize(std::max(cores.size(), meeting.cores[r].size()));
-    for (std::size_t i = 0; i < meeting.cores[r].size(); ++i) cores[i] |= meeting.cores[r][i];
+    if (ranks.boot_ids[r] != ranks.boot_ids[std::size_t(p.rank)]) continue;
+    cores.resize(std::max(cores.size(), ranks.cores[r].size()));
+    for (std::size_t i = 0; i < ranks.cores[r].size(); ++i) cores[i] |= ranks.cores[r][i];
   }
   p.cores_of_ranks = std::max(1, count_of(cores));
   if (const auto quota = cgroup_cores()) p.cores_of_ranks = std::min(p.cores_of_ranks, *quota);
@@ -256,7 +255,7 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   std::vector<std::string> contacts;
   std::vector<int> here;
   for (int r = 0; r < n; ++r)
-    if (p.world[r].node == p.world[p.rank].node) contacts.push_back(meeting.shm_contacts[r]), here.push_back(r);
+    if (p.world[r].node == p.world[p.rank].node) contacts.push_back(ranks.shm_contacts[r]), here.push_back(r);
   if (host && here.size() > 1) {
     const std::size_t heap_limit = settings.heap_limit.value_or(default_reserve(physical_memory(), int(here.size())));
     TUTTI_TRY(host->join(contacts, here, p.world[p.rank].local_rank, heap_limit, deadline));
@@ -264,8 +263,8 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
     p.heap = std::make_unique<Heap>(p.host->arena());
   }
   if (several) {
-    const bool several_machines = std::any_of(meeting.host_ids.begin(), meeting.host_ids.end(),
-                                              [&](const std::string& id) { return id != meeting.host_ids[0]; });
+    const bool several_machines = std::any_of(ranks.host_ids.begin(), ranks.host_ids.end(),
+                                              [&](const std::string& id) { return id != ranks.host_ids[0]; });
     const std::string bind = TUTTI_TRY(advertised_host(m, several_machines));
     p.address = bind;
     p.tcp = TUTTI_TRY(TcpTransport::open(bind, m.credentials, p.rank));
@@ -277,32 +276,31 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   return {};
 }
 
-// With tutti run, its agent tells of ranks that ended badly, through a connection of this rank's own.
+// The agent of tutti run reports failed ranks, on a connection of this rank's own.
 struct Launcher {
   std::unique_ptr<Store> store;
   std::shared_ptr<Watch> watch;
 };
 
 Result<Launcher> find_launcher(const Membership& m) {
-  const auto deadline = Deadline::after(kLauncherPatience);
+  const auto deadline = Deadline::after(kLauncherLimit);
   const std::string prefix = "generation-" + std::to_string(m.generation);
   auto connection = TUTTI_TRY(TcpStore::connect(m.stores, m.store_credentials, m.rank, deadline));
   auto watch = connection->watch(prefix + "/fault", deadline);
   auto store = std::make_unique<PrefixStore>(prefix, std::move(connection));
-  store->set_call_timeout(kStorePatience);
+  store->set_call_timeout(kWorldStoreLimit);
   return Launcher{.store = std::move(store), .watch = std::make_shared<Watch>(TUTTI_TRY(std::move(watch)))};
 }
 
-// Takes some trips to the store, which nothing else waits for until the ranks have met: so meanwhile. Not valid where
-// there is none.
+// Takes some round trips to the store, beside the exchange of introductions. The future is not valid if there is no
+// launcher.
 Result<std::future<Result<Launcher>>> look_for_launcher(const Membership& m) {
   if (m.started_by != "tutti run") return std::future<Result<Launcher>>();
   return start_async([&m] { return find_launcher(m); });
 }
 
-// The progress thread, which also watches for faults of the job and for SIGUSR2, and sweeps the TCP port. A fault may
-// have come already, and ends all groups through process->progress_thread: so the thread reads nothing before that is
-// set.
+// The progress thread also waits for such reports and for SIGUSR2, and sweeps the TCP port. A report may already be
+// there and end all groups through process->progress_thread, so the thread reads none before that is set.
 Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking) {
   std::vector<ProgressThread::Watched> watched;
   const auto thread_is_set = std::make_shared<std::latch>(1);
@@ -312,9 +310,9 @@ Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking) 
       p.launcher = std::move(launcher->store);
       watched.push_back({launcher->watch->fd(), [&p, thread_is_set, watch = launcher->watch] {
                            thread_is_set->wait();
-                           const auto news = watch->try_read();
-                           if (!news) return true;
-                           if (news->ok()) p.fault_arrived(**news);
+                           const auto fault = watch->try_read();
+                           if (!fault) return true;
+                           if (fault->ok()) p.fault_arrived(**fault);
                            return false;
                          }});
     } else {
@@ -339,13 +337,13 @@ Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking) 
   return {};
 }
 
-// The rank that serves the store stays until the others have said goodbye, or for a while: they may look there for the
-// root cause of an error. Nobody waits for the dead.
+// The rank that serves the store stays until the other ranks have said goodbye, or for a while: they may read the root
+// cause of an error there. It does not wait for lost ranks.
 std::function<void()> make_farewell(const std::shared_ptr<Process>& process, bool serves) {
   return [p = process.get(), serves, n = int(process->world.size()), rank = process->rank] {
     if (!p->store || p->has_fault()) return;
     if (!serves) {
-      (void)p->store->set("goodbye/" + std::to_string(rank), "");  // a store that is gone waits for nobody
+      (void)p->store->set("goodbye/" + std::to_string(rank), "");  // fails if the store is gone
       return;
     }
     const std::vector<int> lost = p->lost_ranks();
@@ -354,11 +352,11 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
       if (r != rank && std::find(lost.begin(), lost.end(), r) == lost.end())
         keys.push_back("goodbye/" + std::to_string(r));
     if (!keys.empty())
-      (void)p->store->wait(keys, Deadline::after(p->farewell_timeout));  // late ones have had their time
+      (void)p->store->wait(keys, Deadline::after(p->farewell_timeout));  // late ranks have had their time
   };
 }
 
-// Programs that tutti run starts find their variables set; the others are told what they lack, by one rank of a host.
+// tutti run sets these variables for its programs; others get a warning, from one rank of each host.
 void warn_of_slow_start(const Membership& m) {
   if (m.started_by == "tutti run" || m.local_rank > 0) return;
   const std::string text =
@@ -366,7 +364,7 @@ void warn_of_slow_start(const Membership& m) {
   if (!text.empty()) log::warn(text);
 }
 
-// For the sentence about a mistake that is found before the rank has joined; -1 where even that is not known.
+// For the message about a mistake that is found before the rank has joined; -1 if not even the rank is known.
 int told_rank(const Options& options) {
   const auto identity = identify({options.url, options.rank, options.world_size}, current_environment());
   return identity.ok() && identity->world_size > 1 ? identity->rank : -1;
@@ -385,7 +383,7 @@ Result<Group> join_world(const Options& options, int& rank) {
   const auto deadline = Deadline::after(settings.join_timeout);
   auto page = open_progress();
   if (page) page->set_called();
-  (void)flight_signal();  // who waits for the others is asked as well, and must not die of it
+  (void)flight_signal();  // SIGUSR2 must not end a rank that waits for the others
   Membership m = TUTTI_TRY(join(JoinOptions{
       .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
   warn_of_slow_start(m);
@@ -427,13 +425,14 @@ Result<Group> join_world(const Options& options, int& rank) {
               seconds_text(waited) + " for " + ranks_words(missing));
   };
   auto launcher = TUTTI_TRY(look_for_launcher(m));
-  const JobMeeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
-  TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
+  const Introductions ranks =
+      TUTTI_TRY(exchange_introductions(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
+  TUTTI_TRY(open_paths(*process, m, settings, std::move(host), ranks, deadline));
   TUTTI_TRY(start_progress_thread(*process, std::move(launcher)));
   Store* const store = m.store.get();
   const bool serves = m.server != nullptr;
   process->store = std::move(m.store);
-  process->store->set_call_timeout(kStorePatience);
+  process->store->set_call_timeout(kWorldStoreLimit);
   process->keep_alive = std::shared_ptr<StoreServer>(std::move(m.server));
   process->farewell = make_farewell(process, serves);
   const auto exchange = [&](const std::string& mine) {
@@ -455,7 +454,7 @@ Result<Group> try_init(const Options& options) {
   int rank = -1;
   Result<Group> world = join_world(options, rank);
   if (world.ok()) return world;
-  // Settings that do not fit together are told in a sentence about them all, the same on every rank.
+  // Settings that contradict each other are reported in one sentence, the same on every rank.
   Error error = world.error();
   if (error.rank < 0 && error.code != Code::kUsage) error.rank = rank;
   return error;

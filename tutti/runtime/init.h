@@ -1,5 +1,6 @@
 #pragma once
-// tutti::init(): from "a process was started" to "a world Group": who am I, where are the others, how do bytes travel.
+// tutti::init(): from "a process was started" to "a world Group": which rank is this, where are the others, how are
+// bytes transferred.
 #include <optional>
 #include <string>
 
@@ -8,8 +9,8 @@
 
 namespace tutti {
 
-// Everything is optional. Each fact is taken from the URL, then from here, then from the environment; where two of them
-// contradict one another the error names both.
+// Everything is optional. Each value is taken from the URL, then from here, then from the environment; if two of them
+// contradict each other the error names both.
 struct Options {
   std::string url;                // "env://", "tcp://host:port?rank=0&world_size=2", "file:///path?..."; TUTTI_INIT
   std::optional<int> rank;        // RANK
@@ -22,9 +23,9 @@ struct Options {
 };
 
 // The world. Started by tutti run, torchrun, mpirun or srun, or by hand with variables, it joins the others; alone it
-// is a world of one. Throws Exception; one that nobody catches ends the process with its sentence and an exit code
-// (runtime/uncaught.h). Call once in a process. The world is left (a goodbye with a deadline) when the last Group made
-// from it is gone.
+// is a world of one. Throws Exception; an uncaught one ends the process with its message and an exit code
+// (runtime/process_hooks.h). Call once in a process. The world is left (a goodbye with a deadline) when the last Group
+// made from it is gone.
 Group init(const Options& options = {});
 Result<Group> try_init(const Options& options = {});
 

@@ -9,7 +9,7 @@
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/job.h"
+#include "tutti/launch/exit_codes.h"
 
 namespace tutti::cli {
 namespace {

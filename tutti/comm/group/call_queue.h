@@ -26,7 +26,7 @@
 #include "tutti/comm/cuda/runtime.h"
 #include "tutti/comm/operation.h"
 #include "tutti/comm/request.h"
-#include "tutti/trace/flight_ring.h"
+#include "tutti/trace/flight/ring.h"
 
 namespace tutti::comm {
 

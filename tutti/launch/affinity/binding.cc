@@ -1,16 +1,45 @@
-// Ranks that talk most are neighbours in rank order, so neighbouring ranks get neighbouring cores: every policy deals
-// in runs, never round robin. Cutting n things into p runs by floor(i * n / p) gives runs that differ by one at most.
+// A core's id is unique in its socket only, so (socket, core id) names it. A kernel without NUMA has no node folders;
+// all cores are then on node 0.
+//
+// Ranks that communicate most are adjacent in rank order, so adjacent ranks get adjacent cores: every policy assigns in
+// runs, never round robin. Cutting n things into p runs by floor(i * n / p) gives runs that differ by one at most.
 #include "tutti/launch/affinity/binding.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <tuple>
 
 #include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
 
-// The half-open run of `things` that belongs to part `i` of `parts`; never empty.
+bool contains(const CoreMask& mask, int cpu) {
+  const auto word = std::size_t(cpu) / 64;
+  return word < mask.size() && (mask[word] >> (cpu % 64) & 1) != 0;
+}
+
+int number_in(const std::string& path, int otherwise) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) return otherwise;
+  return int(parse_int(trim(line)).value_or(otherwise));
+}
+
+// The number of a NUMA node whose folder links to this CPU.
+int numa_of(const std::string& cpu_folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(cpu_folder, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("node")) continue;
+    if (const auto number = parse_int(name.substr(4))) return int(*number);
+  }
+  return 0;
+}
+
+// The half-open run of `things` for part `i` of `parts`; never empty.
 std::pair<int, int> run_of(int things, int i, int parts) {
   const int begin = int(std::int64_t(i) * things / parts);
   const int end = int(std::int64_t(i + 1) * things / parts);
@@ -37,6 +66,25 @@ std::vector<int> cpus_of(const Core* begin, const Core* end) {
 }
 
 }  // namespace
+
+Result<Topology> topology_from_sys(const CoreMask& allowed, const std::string& folder) {
+  std::map<std::tuple<int, int, int>, Core> cores;  // by socket, NUMA node, core id
+  for (int cpu = 0; cpu < int(allowed.size() * 64); ++cpu) {
+    if (!contains(allowed, cpu)) continue;
+    const std::string base = folder + "/devices/system/cpu/cpu" + std::to_string(cpu);
+    const int socket = std::max(0, number_in(base + "/topology/physical_package_id", 0));
+    const int id = number_in(base + "/topology/core_id", cpu);
+    const int numa = numa_of(base);
+    Core& core = cores[{socket, numa, id}];
+    core.socket = socket;
+    core.numa = numa;
+    core.cpus.push_back(cpu);
+  }
+  if (cores.empty()) return Error{.code = Code::kSystem, .detail = "this process may run on no core at all"};
+  Topology topology;
+  for (auto& [key, core] : cores) topology.push_back(std::move(core));
+  return topology;
+}
 
 Result<Bind> parse_bind(std::string_view text) {
   if (text == "none") return Bind::kNone;
@@ -69,12 +117,12 @@ std::vector<std::vector<int>> bind_ranks(const Topology& topology, Bind bind, in
 int cores_of_a_rank(const Topology& topology, Bind bind, int ranks) {
   if (bind == Bind::kNone || bind == Bind::kCore) return std::max(1, int(topology.size()) / ranks);
   const std::vector<Topology> groups = groups_of(topology, bind);
-  std::vector<int> inhabitants(groups.size(), 0);
+  std::vector<int> ranks_of_group(groups.size(), 0);
   for (int rank = 0; rank < ranks; ++rank)
-    ++inhabitants[std::size_t(std::int64_t(rank) * std::int64_t(groups.size()) / ranks)];
+    ++ranks_of_group[std::size_t(std::int64_t(rank) * std::int64_t(groups.size()) / ranks)];
   int least = int(topology.size());
   for (std::size_t group = 0; group < groups.size(); ++group)
-    if (inhabitants[group] > 0) least = std::min(least, int(groups[group].size()) / inhabitants[group]);
+    if (ranks_of_group[group] > 0) least = std::min(least, int(groups[group].size()) / ranks_of_group[group]);
   return std::max(1, least);
 }
 

@@ -1,4 +1,4 @@
-#include "tutti/launch/affinity/hwloc_topology.h"
+#include "tutti/launch/affinity/binding.h"
 
 #include <hwloc.h>
 

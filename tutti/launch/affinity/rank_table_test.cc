@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tutti/launch/affinity/node_about.h"
-
 namespace tutti {
 namespace {
 
@@ -28,14 +26,14 @@ TEST(RankTable, ALongOneHasALineForEachNode) {
 
 Round round_of(const std::string& about, int node) {
   Round round;
-  round.nodes = {{.host = "a", .address = "", .ranks = 1, .about = encode(NodeAbout{.shares = {"any CPU"}})},
+  round.nodes = {{.host = "a", .address = "", .ranks = 1, .about = encode(NodeInfo{.shares = {"any CPU"}})},
                  {.host = "b", .address = "", .ranks = 3, .about = about}};
   round.node = node;
   return round;
 }
 
 TEST(RankTable, NodeZeroKnowsAllOthersThemselves) {
-  const std::string about = encode(NodeAbout{.shares = {"CPU 0", "CPU 0", "CPU 1"}});
+  const std::string about = encode(NodeInfo{.shares = {"CPU 0", "CPU 0", "CPU 1"}});
   EXPECT_THAT(rank_table(rows_of(round_of(about, 0))),
               ElementsAre("  rank 0     on a  local rank 0     any CPU", "  ranks 1-2  on b  local ranks 0-1  CPU 0",
                           "  rank 3     on b  local rank 2     CPU 1"));
@@ -48,16 +46,16 @@ TEST(RankTable, WhatAnotherNodeWroteIsNotTrusted) {
     EXPECT_EQ(rank_table(rows_of(round_of(about, 1))).front(), "  ranks 1-3  on b  local ranks 0-2") << about;
 }
 
-TEST(NodeAbout, ComesBackAsItWas) {
-  const NodeAbout about{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"};
-  EXPECT_EQ(parse_node_about(encode(about), 3), about);
-  EXPECT_EQ(parse_node_about(encode(about), 2), (NodeAbout{.shares = {}, .run = "0123abcd"})) << "too many shares";
+TEST(NodeInfo, ComesBackAsItWas) {
+  const NodeInfo about{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"};
+  EXPECT_EQ(parse_node_info(encode(about), 3), about);
+  EXPECT_EQ(parse_node_info(encode(about), 2), (NodeInfo{.shares = {}, .run = "0123abcd"})) << "too many shares";
 }
 
-TEST(NodeAbout, AWordThatIsNoneIsNothing) {
+TEST(NodeInfo, AWordThatIsNoneIsNothing) {
   for (const char* run : {R"("../x")", "7", R"("0123 4567")", R"("ABC")"})
-    EXPECT_EQ(parse_node_about(R"({"shares": [], "run": )" + std::string(run) + "}", 1), NodeAbout()) << run;
-  EXPECT_EQ(parse_node_about(encode(NodeAbout{.run = std::string(65, 'a')}), 1), NodeAbout());
+    EXPECT_EQ(parse_node_info(R"({"shares": [], "run": )" + std::string(run) + "}", 1), NodeInfo()) << run;
+  EXPECT_EQ(parse_node_info(encode(NodeInfo{.run = std::string(65, 'a')}), 1), NodeInfo());
 }
 
 }  // namespace

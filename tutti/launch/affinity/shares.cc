@@ -1,8 +1,8 @@
-// GPUs are numbered twice: CUDA counts those that CUDA_VISIBLE_DEVICES lists, from 0. --devices counts as CUDA does in
-// this process, so a share of a share (a scheduler gave us 4 to 7, of which we take two) means what one expects, and
-// what ranks get is written in the names of the outer list.
+// GPUs have two numberings: CUDA counts those that CUDA_VISIBLE_DEVICES lists, from 0. --devices counts as CUDA does in
+// this process, so a share of a share works as expected (a scheduler gave GPUs 4 to 7, and the job uses two of them).
+// What the ranks get is written in the names of the outer list.
 //
-// torchrun shows all GPUs to every rank, and the program takes number LOCAL_RANK; that is the default here as well,
+// torchrun shows all GPUs to every rank, and the program uses number LOCAL_RANK. That is the default here as well,
 // because programs are written for it. With one GPU each, number 0 is always the right one.
 #include "tutti/launch/affinity/shares.h"
 
@@ -43,6 +43,13 @@ Result<std::vector<int>> parse_devices(const std::string& list) {
     }
   }
   return numbers;
+}
+
+// Every `from` in `text` becomes `to`.
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
 }
 
 std::string counted(std::size_t count, const std::string& noun) {
@@ -127,19 +134,13 @@ std::string substituted(std::string_view text, const Environment& values) {
   return result;
 }
 
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
-
 std::vector<std::string> arguments_of_rank(const std::vector<std::string>& arguments, int local_rank,
                                            bool pass_local_rank) {
-  std::vector<std::string> own = arguments;
+  std::vector<std::string> replaced_arguments = arguments;
   const std::string number = std::to_string(local_rank);
-  for (std::string& argument : own) argument = replaced(std::move(argument), kLocalRank, number);
-  if (pass_local_rank) own.push_back("--local-rank=" + number);
-  return own;
+  for (std::string& argument : replaced_arguments) argument = replaced(std::move(argument), kLocalRank, number);
+  if (pass_local_rank) replaced_arguments.push_back("--local-rank=" + number);
+  return replaced_arguments;
 }
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// What each rank of a node gets of its machine: hardware threads, a GPU, and the arguments that depend on the rank.
+// Each rank's share of the machine: hardware threads, a GPU, and the arguments that depend on the rank.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,13 +11,13 @@ namespace tutti {
 
 struct ShareOptions {
   Bind bind = Bind::kNone;
-  std::string devices;              // "0,2-3": places in the list of visible GPUs; empty: all of them
-  bool one_device_each = false;     // each rank sees its own GPU alone, as CUDA's number 0
-  bool virtual_local_rank = false;  // one_device_each, and LOCAL_RANK is 0, as torchrun's option of this name has it
+  std::string devices;              // "0,2-3": positions in the list of visible GPUs; empty: all of them
+  bool one_device_each = false;     // each rank sees only its own GPU, as CUDA's number 0
+  bool virtual_local_rank = false;  // one_device_each, and LOCAL_RANK is 0, as torchrun's option of this name
   bool pass_local_rank = false;     // --local-rank=N behind the program's arguments
 };
 
-// One rank's. What is empty stays as this process has it.
+// The share of one rank. Empty members stay as this process has them.
 struct Share {
   std::vector<int> cpus;
   std::string gpu;        // its name; empty: it sees none
@@ -31,17 +31,15 @@ struct Share {
 // empty.
 Result<std::vector<std::string>> chosen_devices(const std::string& list, const std::vector<std::string>& visible);
 
-// The shares of `ranks` ranks by local rank. `visible`: visible_gpus() of this process. `topology` is not looked at for
+// The shares of `ranks` ranks by local rank. `visible`: visible_gpus() of this process. `topology` is not used for
 // Bind::kNone. kUsage: a GPU each for more ranks than there are GPUs.
 Result<std::vector<Share>> share_out(const ShareOptions& options, const Topology& topology,
                                      const std::vector<std::string>& visible, int ranks);
 
-// Every `from` in `text` becomes `to`.
 // $NAME and ${NAME} become their values, $$ becomes $, all else stays: Template.safe_substitute() of Python.
 std::string substituted(std::string_view text, const Environment& values);
-std::string replaced(std::string text, std::string_view from, std::string_view to);
 
-// The arguments of one rank: ${local_rank} becomes its number wherever it stands, as torchrun has it.
+// The arguments of one rank: every ${local_rank} becomes its number, as in torchrun.
 std::vector<std::string> arguments_of_rank(const std::vector<std::string>& arguments, int local_rank,
                                            bool pass_local_rank);
 

@@ -1,34 +1,113 @@
-// A subreaper has to reap strangers as well as its own, so one loop over waitpid() serves both, whichever descriptor
-// (a worker's pidfd, or the signalfd) told that it is time to look.
+// A subreaper must reap orphans as well as its own workers, so one loop over wait4() serves both, whichever descriptor
+// (a worker's pidfd or the signalfd) became readable.
 #include "tutti/launch/agent/workers.h"
 
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <csignal>
 
-#include "tutti/launch/agent/signals.h"
+#include "tutti/base/machine.h"
 #include "tutti/launch/environment.h"
+#include "tutti/launch/output/run_folder.h"
 #include "tutti/trace/progress/page.h"
 
 namespace tutti {
 namespace {
 
-// What a child had of memory at most, in bytes; 0 where that may be what it had as our copy, before its own program.
+// Bounded, so that a worker that writes without end does not starve the others, and because the buffer is on the stack.
+constexpr std::size_t kReadBytes = 16 * 1024;
+constexpr int kReadsAtTheEnd = 128;  // more than a pipe holds
+
+// The peak memory of a child in bytes; 0 if that may be what it had as a copy of this process, before execve().
 std::uint64_t peak_of(const rusage& child) {
   rusage own{};
   getrusage(RUSAGE_SELF, &own);
   return child.ru_maxrss > own.ru_maxrss ? std::uint64_t(child.ru_maxrss) * 1024 : 0;
 }
 
+constexpr auto kTellLimit = std::chrono::milliseconds(500);  // for ranks to print the cause that they read in the store
+constexpr auto kStopKillLimit = std::chrono::seconds(5);     // what SIGKILL may take
+
 }  // namespace
+
+Worker::Worker(int rank, ChildProcess process, WorkerOutput output, std::string error_file, Fd page)
+    : end_{.rank = rank, .pid = process.pid},
+      process_(std::move(process)),
+      output_(std::move(output)),
+      error_file_(std::move(error_file)),
+      page_(std::move(page)) {}
+
+void Worker::ended(Exit exit, std::uint64_t most_resident) {
+  alive_ = false;
+  end_.exit = exit;
+  end_.seconds = seconds_since(started());
+  end_.most_resident = most_resident;
+  drain();
+}
+
+void Worker::signal_alone(int signal) const {
+  if (alive_) kill(end_.pid, signal);  // not reaped yet, so the number is still this worker's
+}
+
+void Worker::signal_group(int signal) const {
+  if (alive_) kill(-end_.pid, signal);
+}
+
+void Worker::stop_group(int signal) {
+  if (alive_) end_.sent = signal;
+  signal_group(signal);
+}
+
+void Worker::mark_stopped() {
+  end_.stopped = true;
+  end_.suspended = is_suspended(end_.pid);
+}
+
+void Worker::listen(PollSet& events) {
+  for (const auto stream : {WorkerOutput::kOutput, WorkerOutput::kErrors}) {
+    if (pipe(stream) && !output_.congested(stream))
+      events.watch(pipe(stream).get(), POLLIN, [this, stream] { read(stream); });
+  }
+}
+
+void Worker::read(WorkerOutput::Stream stream) {
+  Fd& fd = pipe(stream);
+  if (!fd) return;
+  std::array<char, kReadBytes> bytes;  // NOLINT: filled by read()
+  const ssize_t count = ::read(fd.get(), bytes.data(), bytes.size());
+  if (count > 0) {
+    output_.take(stream, {bytes.data(), std::size_t(count)});
+  } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+    output_.close(stream);
+    fd.reset();
+  }
+}
+
+void Worker::drain() {
+  for (const auto stream : {WorkerOutput::kOutput, WorkerOutput::kErrors}) {
+    for (int reads = 0; pipe(stream) && reads < kReadsAtTheEnd; ++reads) {
+      pollfd ready{pipe(stream).get(), POLLIN, 0};
+      if (poll(&ready, 1, 0) <= 0) break;
+      read(stream);
+    }
+  }
+}
+
+void Worker::close_output() {
+  output_.close(WorkerOutput::kOutput);
+  output_.close(WorkerOutput::kErrors);
+}
 
 Status Workers::start(const AgentSpec& spec, const Round& round, const std::string& flight_folder,
                       const Environment& environment, Consoles& consoles) {
   const int count = round.layout.here();
-  want_descriptors(std::size_t(count) * 6 + 256);  // two pipes, two files, a pidfd, a page
+  raise_descriptor_limit(std::size_t(count) * 6 + 256);  // two pipes, two files, a pidfd, a page
   workers_.reserve(std::size_t(count));
   for (int local_rank = 0; local_rank < count; ++local_rank) {
     if (end_is_asked_for())  // thousands of ranks take a while
@@ -51,30 +130,31 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
   } else if (!spec.error_files.empty()) {
     error_file = spec.error_files + "rank_" + std::to_string(rank) + ".json";
   }
-  if (!error_file.empty()) (void)unlink(error_file.c_str());  // what an earlier attempt said, if one did
+  if (!error_file.empty()) (void)unlink(error_file.c_str());  // of an earlier attempt
   auto made_page = ProgressPage::create();
   if (!made_page.ok() && local_rank == 0)
     consoles.say("the ranks cannot be watched closely: " + to_string(made_page.error()));
   Fd page = made_page.ok() ? *std::move(made_page) : Fd();
-  set_place(environment, Place{.rank = rank,
-                               .world_size = layout.world_size(),
-                               .local_rank = local_rank,
-                               .local_world_size = layout.here(),
-                               .node = layout.node,
-                               .nodes = layout.nodes(),
-                               .master_address = round.master_address,
-                               .master_port = round.master_port,
-                               .job = spec.job,
-                               .generation = round.number,
-                               .restarts = round.restarts_used,
-                               .max_restarts = spec.max_restarts,
-                               .store = (round.unix_store.empty() ? "" : round.unix_store + ",") + round.store,
-                               .flight_folder = flight_folder,
-                               .error_file = error_file,
-                               .role = spec.role,
-                               .secret_fd = spec.secret_fd,
-                               .kept_memory_fd = spec.kept_memory_fd,
-                               .progress_fd = page.get()});
+  set_worker_variables(environment,
+                       WorkerVariables{.rank = rank,
+                                       .world_size = layout.world_size(),
+                                       .local_rank = local_rank,
+                                       .local_world_size = layout.here(),
+                                       .node = layout.node,
+                                       .nodes = layout.nodes(),
+                                       .master_address = round.master_address,
+                                       .master_port = round.master_port,
+                                       .job = spec.job,
+                                       .generation = round.number,
+                                       .restarts = round.restarts_used,
+                                       .max_restarts = spec.max_restarts,
+                                       .store = (round.unix_store.empty() ? "" : round.unix_store + ",") + round.store,
+                                       .flight_folder = flight_folder,
+                                       .error_file = error_file,
+                                       .role = spec.role,
+                                       .secret_fd = spec.secret_fd,
+                                       .kept_memory_fd = spec.kept_memory_fd,
+                                       .progress_fd = page.get()});
   const Share& share = spec.shares[std::size_t(local_rank)];
   for (const auto& [name, value] : share.variables) environment[name] = value;
   OutputOptions shown = spec.output;
@@ -124,7 +204,7 @@ std::vector<Worker*> Workers::reap() {
     worker->ended(exit_of(status), peak_of(used));
     ended.push_back(&*worker);
   }
-  // Of several that ended between two looks, a crash is more likely the cause, and an exit code the echo.
+  // Of several that ended since the last call, a crash is more likely the cause, an exit code its consequence.
   std::stable_sort(ended.begin(), ended.end(), [](const Worker* a, const Worker* b) {
     return (a->end().exit.signal != 0) > (b->end().exit.signal != 0);
   });
@@ -136,7 +216,7 @@ void Workers::signal_alone(int signal) {
 }
 
 void Workers::request_stop(int signal) {
-  for (const Worker& worker : workers_) (void)worker.progress().request_stop(signal);  // the signal says it, too
+  for (const Worker& worker : workers_) (void)worker.progress().request_stop(signal);  // the signal asks as well
 }
 
 void Workers::stop_groups(int signal) {
@@ -145,6 +225,63 @@ void Workers::stop_groups(int signal) {
 
 void Workers::continue_groups() {
   for (const Worker& worker : workers_) worker.signal_group(SIGCONT);
+}
+
+void Stopping::begin(Duration grace) {
+  if (!running()) return;
+  for (Worker& worker : workers_) {
+    if (worker.alive()) worker.mark_stopped();
+  }
+  grace_ = grace;
+  phase_ = Phase::kTold;
+  ends_ = Deadline::after(kTellLimit);
+}
+
+void Stopping::pass_on(int signal, Duration grace) {
+  if (!running()) return;
+  for (Worker& worker : workers_) {
+    if (worker.alive()) worker.mark_asked();
+  }
+  grace_ = grace;
+  workers_.request_stop(signal);
+  ask(signal);
+}
+
+void Stopping::ask(int signal) {
+  workers_.stop_groups(signal);
+  workers_.continue_groups();
+  phase_ = Phase::kAsked;
+  ends_ = Deadline::after(grace_);
+}
+
+void Stopping::kill() {
+  for (Worker& worker : workers_) {
+    if (worker.alive()) worker.mark_killed();
+  }
+  workers_.stop_groups(SIGKILL);
+  phase_ = Phase::kKilled;
+  ends_ = Deadline::after(kStopKillLimit);
+}
+
+void Stopping::listen(PollSet& events) const {
+  if (ends_ && workers_.any_alive()) events.wake_at(ends_->at());
+}
+
+void Stopping::on_time() {
+  if (!ends_ || !ends_->expired() || !workers_.any_alive()) return;
+  switch (phase_) {
+    case Phase::kRunning:
+      break;
+    case Phase::kTold:
+      ask(SIGTERM);
+      break;
+    case Phase::kAsked:
+      kill();
+      break;
+    case Phase::kKilled:
+      for (Worker& worker : workers_) worker.give_up();  // end_descendants() says which of them the kernel keeps
+      break;
+  }
 }
 
 }  // namespace tutti

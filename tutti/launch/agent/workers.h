@@ -1,19 +1,85 @@
 #pragma once
-// The workers of one node in one attempt: started together, ended together.
+// The worker processes of one node in one attempt: started together, their output read, reaped, and stopped step by
+// step.
+//
+// Threads: one, the agent's.
+#include <deque>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/env.h"
-#include "tutti/launch/agent.h"
-#include "tutti/launch/agent/consoles.h"
-#include "tutti/launch/agent/worker.h"
+#include "tutti/launch/agent/agent.h"
+#include "tutti/launch/agent/events.h"
 #include "tutti/launch/nodes.h"
+#include "tutti/launch/output/console.h"
+#include "tutti/launch/output/output.h"
+#include "tutti/launch/process.h"
+#include "tutti/launch/reports/report.h"
+#include "tutti/trace/progress/reader.h"
 
 namespace tutti {
 
+// One rank as its agent sees it: the process, how it ended, where its output goes.
+class Worker {
+ public:
+  // `page`: its progress page; an empty descriptor if there is none.
+  Worker(int rank, ChildProcess process, WorkerOutput output, std::string error_file, Fd page);
+
+  int rank() const { return end_.rank; }
+  pid_t pid() const { return end_.pid; }
+  // Readable as soon as the process has ended. No other process gets its number until it is reaped.
+  int pidfd() const { return process_.pidfd.get(); }
+  bool alive() const { return alive_; }
+  Clock::time_point started() const { return process_.started; }
+
+  const WorkerEnd& end() const { return end_; }
+  const std::deque<std::string>& last_lines() const { return output_.tail().lines(); }
+  const std::string& log_folder() const { return output_.folder(); }  // empty: none
+  const std::string& error_file() const { return error_file_; }       // TORCHELASTIC_ERROR_FILE; may be empty
+
+  // What the rank is doing, or did before its end.
+  ProgressReader progress() const { return ProgressReader(page_.get()); }
+
+  // wait4() has reaped it. `most_resident`: its peak memory in bytes. Reads the rest of its output.
+  void ended(Exit exit, std::uint64_t most_resident);
+  // The kernel does not let the process go: nothing waits for it any longer.
+  void give_up() { alive_ = false, given_up_ = true; }
+  bool given_up() const { return given_up_; }
+
+  // To the process alone, or to its process group (the process and its helpers). Nothing if it has ended.
+  void signal_alone(int signal) const;
+  void signal_group(int signal) const;
+  // The same as signal_group(), to stop the rank; the report mentions it.
+  void stop_group(int signal);
+  // What the report says about a rank that is stopped because of another one.
+  void mark_stopped();
+  void mark_asked() { end_.stopped = true; }
+  void mark_killed() { end_.needed_kill = true; }
+
+  // Reads its output as fast as the consoles take it.
+  void listen(PollSet& events);
+  // Reads what it wrote before its end: at most what its pipes hold, because a helper may still be writing.
+  void drain();
+  void close_output();
+
+ private:
+  void read(WorkerOutput::Stream stream);
+  Fd& pipe(WorkerOutput::Stream stream) { return stream == WorkerOutput::kOutput ? process_.output : process_.errors; }
+
+  WorkerEnd end_;
+  ChildProcess process_;
+  WorkerOutput output_;
+  std::string error_file_;
+  Fd page_;
+  bool alive_ = true, given_up_ = false;
+};
+
 class Workers {
  public:
-  // Starts the ranks of this node; `flight_folder`: where they write their flight records. What of them is running
-  // stays in `this` on error.
+  // Starts the ranks of this node; they write their flight records to `flight_folder`. On error those that are running
+  // stay in `this`.
   Status start(const AgentSpec& spec, const Round& round, const std::string& flight_folder,
                const Environment& environment, Consoles& consoles);
 
@@ -24,11 +90,11 @@ class Workers {
   std::vector<WorkerEnd> ends() const;
 
   void listen(PollSet& events);
-  // Those that have ended since the last look, the likelier cause first; strangers that came to us are reaped too.
+  // The workers that ended since the last call, the likelier cause first. Also reaps orphans that this subreaper got.
   std::vector<Worker*> reap();
 
   void signal_alone(int signal);
-  // Asks all to save and leave, in their progress pages: also those that do not hear a signal yet.
+  // Asks all ranks to save and leave, in their progress pages: this also reaches a rank without a signal handler yet.
   void request_stop(int signal);
   void stop_groups(int signal);
   void continue_groups();  // a stopped process takes no signal but SIGKILL
@@ -38,6 +104,42 @@ class Workers {
                    Environment environment, Consoles& consoles);
 
   std::vector<Worker> workers_;
+};
+
+// Stops the workers of a node step by step:
+//
+//   running    until the first failure, a signal, a fault elsewhere or the time limit;
+//   told       the cause is in the store; ranks that read it there may print it and leave by themselves;
+//   asked      every live worker's process group has SIGTERM, or the user's signal; the grace period runs;
+//   killed     the grace period is over, or the user pressed Ctrl-C again: SIGKILL.
+class Stopping {
+ public:
+  enum class Phase { kRunning, kTold, kAsked, kKilled };
+
+  explicit Stopping(Workers& workers) : workers_(workers) {}
+
+  bool running() const { return phase_ == Phase::kRunning; }
+  // The time from SIGTERM to SIGKILL; valid once !running().
+  Duration grace() const { return grace_; }
+
+  // Because of a failure: from running to told. Does nothing in any other phase.
+  void begin(Duration grace);
+  // Because of the user, so that ranks can save: from running to asked.
+  void pass_on(int signal, Duration grace);
+  // From any phase.
+  void kill();
+
+  void listen(PollSet& events) const;
+  // Takes the next step if its time has come.
+  void on_time();
+
+ private:
+  void ask(int signal);
+
+  Workers& workers_;
+  Phase phase_ = Phase::kRunning;
+  std::optional<Deadline> ends_;
+  Duration grace_{};
 };
 
 }  // namespace tutti

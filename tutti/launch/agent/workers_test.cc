@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "tutti/launch/agent/signals.h"
+#include "tutti/launch/agent/events.h"
 
 namespace tutti {
 namespace {

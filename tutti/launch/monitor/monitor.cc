@@ -1,5 +1,5 @@
-// Twice a second: one read of each rank's page and one of its /proc entry. All judgement is in hang.cc; here it is
-// brought together with the clock, and said.
+// Twice a second the monitor reads each rank's progress page and its /proc entry. stalls.cc judges; this file adds the
+// clock and prints.
 #include "tutti/launch/monitor/monitor.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/monitor/backtrace.h"
+#include "tutti/launch/monitor/stacks.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/trace/flight/dump.h"
 
@@ -17,19 +17,19 @@ namespace {
 constexpr auto kPeriod = std::chrono::milliseconds(500);
 constexpr auto kStacksLimit = std::chrono::seconds(15);
 constexpr auto kNamesLimit = std::chrono::seconds(15);  // for addr2line
-constexpr std::size_t kShort = 12;                      // frames of a rank in the report of a hang
+constexpr std::size_t kShortStack = 12;                 // frames of a rank in the report of a hang
 
-std::string of_pid(const Worker& worker) {
+std::string rank_and_pid(const Worker& worker) {
   return "rank " + std::to_string(worker.rank()) + " (pid " + std::to_string(worker.pid()) + ")";
 }
 
-// What it said of its own end, in its page or its TORCHELASTIC_ERROR_FILE.
-std::string words_of(const Worker& worker) {
+// The rank's own message about its end, in its page or its TORCHELASTIC_ERROR_FILE.
+std::string message_of(const Worker& worker) {
   const std::string message = error_file_message(worker.error_file());
   return message.empty() ? worker.progress().read().message : message;
 }
 
-// Steps a second, over some seconds.
+// Steps a second, averaged over some seconds.
 double smoothed_rate(double rate, const RankProgress& before, const RankProgress& after) {
   constexpr double kOver = 5;  // seconds
   const double seconds = double(after.read_at - before.read_at) * 1e-9;
@@ -48,27 +48,27 @@ Monitor::Monitor(const MonitorOptions& options, std::string nobody, std::string 
       folder_(std::move(folder)),
       say_(std::move(say)),
       limit_(options.hang_timeout) {
-  kills_ = memory_facts().kills;
+  kills_ = cgroup_memory().kills;
 }
 
 void Monitor::listen(PollSet& events, Workers& workers) {
   if (!workers.any_alive()) return;
-  events.wake_at(next_look_);
+  events.wake_at(next_check_);
   if (stacks_) stacks_->listen(events);
 }
 
-std::optional<Hang> Monitor::look(Workers& workers) {
+std::optional<Hang> Monitor::check(Workers& workers) {
   if (!workers.any_alive()) return {};
   if (stacks_ && stacks_->over()) return finish_hang(workers);
-  if (now() < next_look_) return {};
-  next_look_ = now() + kPeriod;
+  if (now() < next_check_) return {};
+  next_check_ = now() + kPeriod;
   ranks_.resize(std::size_t(workers.end() - workers.begin()));
   bool moved = false;
   std::uint64_t steps = 0;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     Worker& worker = workers.begin()[std::ptrdiff_t(i)];
     const std::uint64_t pulse = ranks_[i].seen.progress.pulse;
-    look_at(worker, ranks_[i]);
+    observe(worker, ranks_[i]);
     moved |= ranks_[i].seen.progress.pulse != pulse;
     steps = std::max(steps, ranks_[i].seen.progress.steps);
   }
@@ -78,67 +78,67 @@ std::optional<Hang> Monitor::look(Workers& workers) {
     if (warned_) say_("the ranks get on again");
     warned_ = false;
   }
-  look_at_memory();
-  look_for_slow_ranks();
-  if (!moved && !stacks_ && !hangs_) look_for_hang(workers);
+  check_memory();
+  check_for_stragglers();
+  if (!moved && !stacks_ && !hangs_) check_for_hang(workers);
   return {};
 }
 
-void Monitor::look_at(Worker& worker, RankWatch& watch) {
-  watch.seen.rank = worker.rank();
-  watch.seen.alive = worker.alive();
+void Monitor::observe(Worker& worker, WatchedRank& watched) {
+  watched.seen.rank = worker.rank();
+  watched.seen.alive = worker.alive();
   if (!worker.alive()) return;
-  const RankProgress before = std::move(watch.seen.progress);
-  watch.seen.progress = worker.progress().read_pulse();
-  const RankProgress& progress = watch.seen.progress;
-  if (progress.pulse != before.pulse) watch.moved = now();
-  watch.steps_a_second = smoothed_rate(watch.steps_a_second, before, progress);
-  const bool was_suspended = watch.seen.suspended;
-  watch.process = process_facts(worker.pid());
-  watch.seen.suspended = watch.process.is_suspended();
-  if (watch.seen.suspended == was_suspended) return;
-  if (hangs_ || worker.end().stopped) return;  // it may be our own debugger, or our own SIGCONT
-  say_(of_pid(worker) + (was_suspended
-                             ? " goes on again"
-                             : " is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " +
-                                   std::to_string(worker.pid()) + " lets it go on"));
+  const RankProgress before = std::move(watched.seen.progress);
+  watched.seen.progress = worker.progress().read_pulse();
+  const RankProgress& progress = watched.seen.progress;
+  if (progress.pulse != before.pulse) watched.moved = now();
+  watched.steps_a_second = smoothed_rate(watched.steps_a_second, before, progress);
+  const bool was_suspended = watched.seen.suspended;
+  watched.process = process_info(worker.pid());
+  watched.seen.suspended = watched.process.is_suspended();
+  if (watched.seen.suspended == was_suspended) return;
+  if (hangs_ || worker.end().stopped) return;  // the agent's own debugger or SIGCONT may have caused it
+  say_(rank_and_pid(worker) + (was_suspended
+                                   ? " goes on again"
+                                   : " is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " +
+                                         std::to_string(worker.pid()) + " lets it go on"));
 }
 
-void Monitor::look_at_memory() {
-  const MemoryFacts memory = memory_facts();
-  if (!failed_) memory_used_ = memory.used;  // what the dead had is free again
+void Monitor::check_memory() {
+  const CgroupMemory memory = cgroup_memory();
+  if (!failed_) memory_used_ = memory.used;  // the memory of dead ranks is free again
   if (memory.kills <= kills_) return;
   kills_ = memory.kills;
   say_("the kernel's out-of-memory killer struck in the cgroup of this job" +
        (memory.limit ? " (its limit is " + bytes_text(memory.limit) + ")" : ""));
 }
 
-void Monitor::look_for_slow_ranks() {
+void Monitor::check_for_stragglers() {
   std::vector<RankSeen> ranks = seen();
   for (RankSeen& rank : ranks) rank.processor = processor_seconds(rank.progress.pid);
-  const bool standing = now() - last_moved_ > kPeriod * Stragglers::kLooks / 2;
-  if (const auto slow = slow_.look(ranks, standing)) say_(slow_words(*slow));
+  const bool standing = now() - last_moved_ > kPeriod * Stragglers::kChecks / 2;
+  if (const auto straggler = stragglers_.check(ranks, standing)) say_(straggler_text(*straggler));
 }
 
 std::vector<RankSeen> Monitor::seen() const {
   std::vector<RankSeen> seen;
-  for (const RankWatch& watch : ranks_)
-    if (watch.seen.alive && watch.seen.progress.pid != 0) seen.push_back(watch.seen);
+  for (const WatchedRank& watched : ranks_)
+    if (watched.seen.alive && watched.seen.progress.pid != 0) seen.push_back(watched.seen);
   return seen;
 }
 
-void Monitor::look_for_hang(Workers& workers) {
+void Monitor::check_for_hang(Workers& workers) {
   const Duration still = now() - last_moved_;
   const auto limit = limit_.limit(), warning = limit_.warning();
   const std::vector<RankSeen> ranks = seen();
   if (ranks.empty() || !limit) return;
   const auto sentence = [&](const HangCause& cause) {
-    return nobody_ + " has got on for " + seconds_text(to_seconds(still)) + ": " + cause.words;
+    return nobody_ + " has got on for " + seconds_text(to_seconds(still)) + ": " + cause.text;
   };
   if (warning && still >= *warning && !warned_) {
     warned_ = true;
     say_(sentence(explain_hang(ranks, options_.describe)) + "; after " + seconds_text(to_seconds(*limit)) + " (" +
-         limit_.words() + ") the job ends");
+         limit_.text() + ") the job ends");
   }
   if (still < *limit) return;
   hangs_ = true;
@@ -164,8 +164,8 @@ Hang Monitor::finish_hang(Workers& workers) {
   say_(written.ok() ? "the stacks of all ranks are in " + folder_ + "/stacks-rank*.txt"
                     : "could not write the stacks of the ranks: " + to_string(written.error()));
   const HangCause cause = explain_hang(frozen_, options_.describe);
-  Hang hang{.text = nobody_ + " has got on for " + seconds_text(to_seconds(hung_for_)) + " (" + limit_.words() +
-                    "): " + cause.words,
+  Hang hang{.text = nobody_ + " has got on for " + seconds_text(to_seconds(hung_for_)) + " (" + limit_.text() +
+                    "): " + cause.text,
             .blamed = !cause.blamed.empty()};
   hang.rank = hang.blamed ? cause.blamed.front() : frozen_.empty() ? -1 : frozen_.front().rank;
   for (const RankSeen& rank : frozen_)
@@ -177,22 +177,22 @@ std::vector<RankStatus> Monitor::status(Workers& workers) const {
   std::vector<RankStatus> ranks;
   std::size_t index = 0;
   for (Worker& worker : workers) {
-    const RankWatch watch = index < ranks_.size() ? ranks_[index] : RankWatch{};
+    const WatchedRank watched = index < ranks_.size() ? ranks_[index] : WatchedRank{};
     ++index;
     const RankProgress progress = worker.progress().read_pulse();
     RankStatus rank{.rank = worker.rank(), .pid = worker.pid()};
-    rank.state = !worker.alive()                              ? worker.end().exit.ok() ? "ended" : "failed"
-                 : process_facts(worker.pid()).is_suspended() ? "stopped"
-                                                              : "runs";
+    rank.state = !worker.alive()                             ? worker.end().exit.ok() ? "ended" : "failed"
+                 : process_info(worker.pid()).is_suspended() ? "stopped"
+                                                             : "runs";
     rank.step = progress.step;
-    rank.steps_a_second = worker.alive() ? watch.steps_a_second : 0;
-    rank.waits = worker.alive() ? slow_.waits(worker.rank()) : -1;
-    rank.doing = state_words(progress, options_.describe);
+    rank.steps_a_second = worker.alive() ? watched.steps_a_second : 0;
+    rank.waits = worker.alive() ? stragglers_.waits(worker.rank()) : -1;
+    rank.doing = state_text(progress, options_.describe);
     rank.alarm = progress.alarm;
     if (progress.joined) rank.seconds = seconds_in_state(progress);
-    if (progress.pid != 0 && watch.moved != Clock::time_point{})
-      rank.pulse = progress.pulse == watch.seen.progress.pulse ? seconds_since(watch.moved) : 0;
-    if (worker.alive()) rank.resident = watch.process.resident;
+    if (progress.pid != 0 && watched.moved != Clock::time_point{})
+      rank.pulse = progress.pulse == watched.seen.progress.pulse ? seconds_since(watched.moved) : 0;
+    if (worker.alive()) rank.resident = watched.process.resident;
     ranks.push_back(std::move(rank));
   }
   return ranks;
@@ -204,7 +204,7 @@ void Monitor::freeze(Workers& workers) {
   for (Worker& worker : workers) {
     RankSeen seen{.rank = worker.rank(), .progress = worker.progress().read(), .alive = worker.alive()};
     if (seen.progress.pid == 0) continue;
-    seen.suspended = seen.alive && process_facts(worker.pid()).is_suspended();
+    seen.suspended = seen.alive && process_info(worker.pid()).is_suspended();
     frozen_.push_back(std::move(seen));
   }
 }
@@ -215,29 +215,30 @@ Worker* Monitor::dying(Workers& workers, const Worker& worker) const {
   return nullptr;
 }
 
-std::string Monitor::memory_words(const WorkerEnd& culprit, bool out_of_memory) const {
+std::string Monitor::memory_text(const WorkerEnd& culprit, bool out_of_memory) const {
   if (!out_of_memory && culprit.exit.signal != SIGKILL && culprit.exit.signal != SIGBUS) return {};
-  std::vector<std::string> words;
-  for (const RankWatch& rank : ranks_) {
+  std::vector<std::string> parts;
+  for (const WatchedRank& rank : ranks_) {
     if (rank.seen.rank != culprit.rank || rank.process.resident == 0) continue;
-    words.push_back("it had " + bytes_text(rank.process.resident) + " at the last look, at most " +
+    parts.push_back("it had " + bytes_text(rank.process.resident) + " at the last look, at most " +
                     bytes_text(std::max(rank.process.most_resident, culprit.most_resident)));
   }
-  if (words.empty() && culprit.most_resident > 0)
-    words.push_back("it had " + bytes_text(culprit.most_resident) + " at most");
-  const MemoryFacts memory = memory_facts();
+  if (parts.empty() && culprit.most_resident > 0)
+    parts.push_back("it had " + bytes_text(culprit.most_resident) + " at most");
+  const CgroupMemory memory = cgroup_memory();
   if (memory.limit) {
-    words.push_back("the cgroup's limit is " + bytes_text(memory.limit) + ", of which " + bytes_text(memory_used_) +
+    parts.push_back("the cgroup's limit is " + bytes_text(memory.limit) + ", of which " + bytes_text(memory_used_) +
                     " were used before its end" +
                     (memory.most_used ? ", at most " + bytes_text(memory.most_used) : ""));
   }
-  if (out_of_memory) words.push_back("the out-of-memory killer struck while the job ran");
-  return join(words, "; ");
+  if (out_of_memory) parts.push_back("the out-of-memory killer struck while the job ran");
+  return join(parts, "; ");
 }
 
 void Monitor::complete(Failure& failure, Workers& workers) const {
   const auto seen_as = [&](const RankProgress& progress) {
-    return LastSeen{.step = progress.step, .doing = doing_words(progress, options_.describe), .alarm = progress.alarm};
+    return LastActivity{
+        .step = progress.step, .doing = activity_text(progress, options_.describe), .alarm = progress.alarm};
   };
   for (const RankSeen& rank : frozen_)
     if (rank.rank != failure.culprit.rank) failure.others[rank.rank] = seen_as(rank.progress);
@@ -245,12 +246,12 @@ void Monitor::complete(Failure& failure, Workers& workers) const {
     if (worker.rank() != failure.culprit.rank) {
       if (worker.end().exit.ok()) continue;
       const RankProgress last = worker.progress().read_pulse();
-      LastSeen& seen = failure.others[worker.rank()];
-      seen.message = words_of(worker);
+      LastActivity& seen = failure.others[worker.rank()];
+      seen.message = message_of(worker);
       seen.for_others = last.echoes || (last.lost >= 0 && last.lost != worker.rank());
       continue;
     }
-    // A rank that is dead says no more; one that hangs is told of as it was found.
+    // A dead rank is described by its last page; one that hangs, as it was found.
     RankProgress last = worker.progress().read();
     for (const RankSeen& rank : frozen_)
       if (hangs_ && rank.rank == worker.rank()) last = rank.progress;
@@ -258,11 +259,11 @@ void Monitor::complete(Failure& failure, Workers& workers) const {
     if (failure.message.empty()) failure.message = last.message;
     if (last.crash.number != 0) failure.backtrace = backtrace_lines(last.crash, Deadline::after(kNamesLimit));
   }
-  failure.memory = memory_words(failure.culprit, failure.out_of_memory);
+  failure.memory = memory_text(failure.culprit, failure.out_of_memory);
   if (!hangs_) return;
   for (const auto& [rank, stack] : short_stacks_) {
     std::vector<std::string>& into = rank == failure.culprit.rank ? failure.backtrace : failure.others[rank].stack;
-    into.assign(stack.begin(), stack.begin() + std::ptrdiff_t(std::min(stack.size(), kShort)));
+    into.assign(stack.begin(), stack.begin() + std::ptrdiff_t(std::min(stack.size(), kShortStack)));
   }
 }
 

@@ -1,4 +1,4 @@
-// Real processes under a Monitor; what it judges is hang_test.cc's.
+// Real processes under a Monitor; what it judges is stalls_test.cc's.
 #include "tutti/launch/monitor/monitor.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-class Lookouts : public ::testing::Test {
+class Monitors : public ::testing::Test {
  protected:
   void start(int ranks) {
     spec_.program = "/bin/sleep";
@@ -29,22 +29,22 @@ class Lookouts : public ::testing::Test {
     round.layout.counts = {ranks};
     ASSERT_TRUE(workers_.start(spec_, round, "", current_environment(), consoles_).ok());
   }
-  ~Lookouts() override {
+  ~Monitors() override {
     workers_.stop_groups(SIGKILL);
     for (Worker& worker : workers_) waitpid(worker.pid(), nullptr, 0);
   }
-  // Looks until it has said so, or for a minute.
-  void look_until_said(const std::string& words) {
+  // Checks until the monitor has printed `text`, or for a minute.
+  void check_until_said(const std::string& text) {
     const Deadline patience = Deadline::after_seconds(60);
     while (!patience.expired()) {
       for (const std::string& line : said_)
-        if (line.find(words) != std::string::npos) return;
+        if (line.find(text) != std::string::npos) return;
       PollSet events;
-      lookout_.listen(events, workers_);
+      monitor_.listen(events, workers_);
       events.wait();
-      EXPECT_FALSE(lookout_.look(workers_));
+      EXPECT_FALSE(monitor_.check(workers_));
     }
-    FAIL() << "never said: " << words;
+    FAIL() << "never printed: " << text;
   }
   pid_t pid(int rank) { return workers_.begin()[rank].pid(); }
 
@@ -52,53 +52,53 @@ class Lookouts : public ::testing::Test {
   Consoles consoles_{""};
   Workers workers_;
   std::vector<std::string> said_;
-  Monitor lookout_{{}, "no rank", "", [this](const std::string& line) { said_.push_back(line); }};
+  Monitor monitor_{{}, "no rank", "", [this](const std::string& line) { said_.push_back(line); }};
 };
 
-TEST_F(Lookouts, AStoppedRankIsToldAndThatItGoesOn) {
+TEST_F(Monitors, AStoppedRankIsToldAndThatItGoesOn) {
   start(2);
   kill(pid(1), SIGSTOP);
-  look_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") is stopped (SIGSTOP or a debugger)");
-  EXPECT_EQ(lookout_.status(workers_).at(1).state, "stopped");
-  EXPECT_EQ(lookout_.status(workers_).at(0).state, "runs");
+  check_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") is stopped (SIGSTOP or a debugger)");
+  EXPECT_EQ(monitor_.status(workers_).at(1).state, "stopped");
+  EXPECT_EQ(monitor_.status(workers_).at(0).state, "runs");
   kill(pid(1), SIGCONT);
-  look_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") goes on again");
+  check_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") goes on again");
   EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 0"))));
 }
 
-// The agent itself lets a stopped rank go on, to end it.
-TEST_F(Lookouts, ARankThatIsToldToStopIsNotToldToGoOn) {
+// The agent itself continues a stopped rank, to end it.
+TEST_F(Monitors, ARankThatIsToldToStopIsNotToldToGoOn) {
   start(2);
   kill(pid(1), SIGSTOP);
-  look_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") is stopped (SIGSTOP or a debugger)");
+  check_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") is stopped (SIGSTOP or a debugger)");
   workers_.begin()[1].mark_stopped();
   kill(pid(1), SIGCONT);
   kill(pid(0), SIGSTOP);
-  look_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") is stopped (SIGSTOP or a debugger)");
+  check_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") is stopped (SIGSTOP or a debugger)");
   kill(pid(0), SIGCONT);
-  look_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") goes on again");
+  check_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") goes on again");
   EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 1 (pid " + std::to_string(pid(1)) + ") goes on again"))));
 }
 
-TEST_F(Lookouts, AnEndIsToldInTheStatusAndInTheReport) {
+TEST_F(Monitors, AnEndIsToldInTheStatusAndInTheReport) {
   start(2);
-  EXPECT_FALSE(lookout_.look(workers_));
+  EXPECT_FALSE(monitor_.check(workers_));
   kill(pid(0), SIGKILL);
   std::vector<Worker*> ended;
   const Deadline patience = Deadline::after_seconds(60);
   while (ended.empty() && !patience.expired()) ended = workers_.reap();
   ASSERT_THAT(ended, SizeIs(1));
-  EXPECT_EQ(lookout_.status(workers_).at(0).state, "failed");
-  lookout_.freeze(workers_);
+  EXPECT_EQ(monitor_.status(workers_).at(0).state, "failed");
+  monitor_.freeze(workers_);
   Failure failure{.culprit = ended[0]->end()};
-  lookout_.complete(failure, workers_);
+  monitor_.complete(failure, workers_);
   EXPECT_THAT(failure.seen.doing, IsEmpty()) << "sleep tells nothing of itself";
   EXPECT_THAT(failure.backtrace, IsEmpty());
-  EXPECT_EQ(lookout_.dying(workers_, *ended[0]), nullptr);
+  EXPECT_EQ(monitor_.dying(workers_, *ended[0]), nullptr);
 }
 
-// A process that neither tells of itself nor can be asked: what the kernel knows of it remains.
-TEST_F(Lookouts, StacksOfAProcessThatTellsNothing) {
+// A process without a progress page that ignores SIGUSR2: only the kernel's information remains.
+TEST_F(Monitors, StacksOfAProcessThatTellsNothing) {
   start(1);
   Stacks stacks({{0, pid(0), workers_.begin()->progress()}}, std::chrono::seconds(15));
   while (!stacks.over()) {
@@ -114,7 +114,7 @@ TEST_F(Lookouts, StacksOfAProcessThatTellsNothing) {
   EXPECT_EQ(kill(pid(0), 0), 0);
 }
 
-TEST_F(Lookouts, StacksEndWithTheirTime) {
+TEST_F(Monitors, StacksEndWithTheirTime) {
   start(1);
   Stacks stacks({{0, pid(0), workers_.begin()->progress()}}, Duration(0));
   EXPECT_TRUE(stacks.over());

@@ -16,7 +16,7 @@ using StatusJson = nlohmann::ordered_json;
 
 std::string dump(const StatusJson& json) { return json.dump(-1, ' ', false, StatusJson::error_handler_t::replace); }
 
-// What another process wrote is shown on a terminal, and counted with.
+// The JSON comes from another process; its text is shown on a terminal and its numbers are used.
 struct NoStatus {};  // thrown by the readers, caught by parse()
 
 constexpr double kLongestReply = 1e9;  // seconds, 30 years
@@ -41,7 +41,7 @@ double real(const StatusJson& json, const char* name, double least, double most,
   return value;
 }
 
-// One line, and nothing that a terminal would obey.
+// One line, without bytes that control a terminal.
 std::string words(const StatusJson& json, const char* name, std::optional<std::string> otherwise = {}) {
   const auto at = json.find(name);
   if (at == json.end() && otherwise) return *otherwise;
@@ -97,16 +97,16 @@ Result<T> parse(const std::string& text, const Make& make) {
   }
 }
 
-// To what a line of the terminal holds; width 0: any.
+// Shortened to the width of the terminal; 0: any.
 std::string cut(std::string line, int width) {
   if (width == 0 || line.size() <= std::size_t(width)) return line;
   std::size_t end = std::size_t(width);
-  while (end > 0 && (line[end] & 0xc0) == 0x80) --end;  // no half of a UTF-8 character
+  while (end > 0 && (line[end] & 0xc0) == 0x80) --end;  // never half a UTF-8 character
   line.resize(end);
   return line;
 }
 
-// A column as wide as its widest cell; numbers stand to the right.
+// A column as wide as its widest cell; numbers are aligned to the right.
 struct Column {
   const char* title;
   bool number;

@@ -18,8 +18,8 @@ struct RankStatus {
   double waits = -1;           // the share of its time that it is in calls, lately; -1: not known
   std::string doing;           // "all_reduce #42 (f32[1024], sum) on group world", "computes", "in tutti::init()"
   double seconds = -1;         // in that; -1: not known
-  std::string alarm;           // what it wants people to know (comm/alarm.h); empty: nothing
-  double pulse = -1;           // seconds since it got on; -1: never
+  std::string alarm;           // a message for people (comm/alarm.h); empty: none
+  double pulse = -1;           // seconds since its last progress; -1: never
   std::uint64_t resident = 0;  // bytes of memory
 
   bool operator==(const RankStatus&) const = default;
@@ -33,18 +33,18 @@ struct NodeStatus {
   int attempt = 0;      // the number of the round
   int restarts = 0;     // so far
   double seconds = 0;   // since this node's agent began
-  double age = 0;       // seconds since the node said so; of the asked one 0
-  std::string trouble;  // why nothing is known of the ranks: "has told nothing for 12 s"; empty: all is well
+  double age = 0;       // seconds since the node published this; 0 for the one asked
+  std::string trouble;  // why nothing is known about the ranks; empty: all is well
   std::vector<RankStatus> ranks;
 
   bool operator==(const NodeStatus&) const = default;
 };
 
 std::string encode(const NodeStatus& status);
-// kCorrupt: it is no such thing.
+// kCorrupt: not the JSON of a status.
 Result<NodeStatus> parse_node_status(const std::string& text);
 
-// What an agent answers to whoever asks: all nodes of the job, the asked one first.
+// The answer of an agent to `tutti status`: all nodes of the job, the asked one first.
 std::string encode_answer(const std::vector<std::string>& nodes);
 Result<std::vector<NodeStatus>> parse_answer(const std::string& text);
 

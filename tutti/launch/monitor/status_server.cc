@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kStatusPrefix = "agent-";
 constexpr const char* kSuffix = ".sock";
 constexpr std::size_t kMostClients = 64;
-constexpr auto kStatusPatience = std::chrono::seconds(5);    // with who asks and does not read
+constexpr auto kStatusPatience = std::chrono::seconds(5);    // with a client that does not read
 constexpr auto kStatusTurn = std::chrono::milliseconds(20);  // while an answer is awaited
 constexpr auto kClosed = std::chrono::milliseconds(200);     // when this process may open no more descriptors
 constexpr std::size_t kMostAnswer = 64 << 20;
@@ -58,12 +58,12 @@ StatusServer::StatusServer(const std::string& job, int node, Answer answer) : an
 }
 
 StatusServer::~StatusServer() {
-  if (!path_.empty()) (void)::unlink(path_.c_str());  // one that stays is swept by the next job
+  if (!path_.empty()) (void)::unlink(path_.c_str());  // the next job removes one that stays
 }
 
 void StatusServer::take_client() {
   auto accepted = tutti::accept(*listener_);
-  if (!accepted.ok()) closed_until_ = now() + kClosed;  // who asks stays in the backlog, and readable
+  if (!accepted.ok()) closed_until_ = now() + kClosed;  // the client stays in the backlog, which stays readable
   if (accepted.ok() && *accepted && clients_.size() < kMostClients)
     clients_.push_back({.fd = *std::move(accepted), .asked = now()});
 }

@@ -1,6 +1,7 @@
 #pragma once
-// Answers who asks a running job how it is doing (`tutti status`, `tutti top`): a Unix socket in the user's runtime
-// folder, which nobody else can enter; who connects, and is this user or root, is sent the answer, and hung up on.
+// Serves `tutti status` and `tutti top`, which ask a running job how it is doing: a Unix socket in the user's runtime
+// folder, which other users cannot enter. A client of this user or of root gets the answer, then the connection is
+// closed.
 //
 // Threads: one, the agent's.
 #include <sys/types.h>
@@ -12,17 +13,17 @@
 #include <vector>
 
 #include "tutti/base/deadline.h"
-#include "tutti/launch/agent/poll_set.h"
+#include "tutti/launch/agent/events.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
 
 class StatusServer {
  public:
-  // None: no answer yet; it is asked for again.
+  // None: no answer yet; the server asks again.
   using Answer = std::function<std::optional<std::string>(Clock::time_point asked)>;
 
-  // A job is not worse off without it: what keeps it from being served is `trouble()`.
+  // The job runs without it as well: `trouble()` says what prevents serving.
   StatusServer(const std::string& job, int node, Answer answer);
   StatusServer(const StatusServer&) = delete;
   ~StatusServer();
@@ -45,7 +46,7 @@ class StatusServer {
   std::string trouble_, path_;
   std::optional<Listener> listener_;
   std::list<Client> clients_;
-  Clock::time_point closed_until_{};  // no descriptor could be had for who asks
+  Clock::time_point closed_until_{};  // no descriptor was free for a client
 };
 
 // The sockets of the jobs of this user on this host, newest first. Those of dead agents are among them.
@@ -56,9 +57,9 @@ struct StatusSocket {
   std::string path;
 };
 std::vector<StatusSocket> status_sockets();
-// Those of an agent that was killed.
+// Removes those of an agent that was killed.
 void remove_status_sockets(pid_t agent);
-// What the agent behind that socket answers. kUnreachable: nobody is there.
+// The answer of the agent behind that socket. kUnreachable: no agent is there.
 Result<std::string> ask_status(const std::string& path, Deadline deadline);
 
 }  // namespace tutti

@@ -17,7 +17,7 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Sockets of a user who has only these.
+// The sockets of a user without other jobs.
 class StatusServers : public ::testing::Test {
  protected:
   StatusServers() {
@@ -30,7 +30,7 @@ class StatusServers : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  // What somebody is answered who asks while the server's loop turns.
+  // The answer to a client that asks while the server's loop runs.
   static Result<std::string> ask(StatusServer& server, const std::string& path) {
     auto asking = std::async(std::launch::async, [&] { return ask_status(path, Deadline::after_seconds(30)); });
     while (asking.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
@@ -45,7 +45,7 @@ class StatusServers : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(StatusServers, AnswersWhoAsks) {
+TEST_F(StatusServers, AnswersAClient) {
   StatusServer server("a-job.of-mine", 3, [](Clock::time_point) { return std::string("fine"); });
   ASSERT_EQ(server.trouble(), "");
   const auto sockets = status_sockets();
@@ -66,7 +66,7 @@ TEST_F(StatusServers, AsksAgainUntilThereIsAnAnswer) {
   EXPECT_EQ(asked, 3);
 }
 
-TEST_F(StatusServers, NobodyIsThereOnceItIsGone) {
+TEST_F(StatusServers, ItsSocketGoesWithIt) {
   std::string path;
   {
     StatusServer server("j", 0, [](Clock::time_point) { return std::string("fine"); });
@@ -76,7 +76,7 @@ TEST_F(StatusServers, NobodyIsThereOnceItIsGone) {
   EXPECT_FALSE(ask_status(path, Deadline::after_seconds(5)).ok());
 }
 
-TEST_F(StatusServers, WhatIsNoSocketOfOursIsPassedOver) {
+TEST_F(StatusServers, OtherFilesAreIgnored) {
   std::filesystem::create_directory(folder_ + "/tutti");
   for (const char* name : {"agent-.sock", "agent-j.sock", "agent-j-x.7.sock", "agent-j-0.x.sock", "agent-j-0.-7.sock",
                            "agent-j-99999999999.7.sock", "agent-j-0.7.sock.old", "j-0.7.sock"})
@@ -85,8 +85,8 @@ TEST_F(StatusServers, WhatIsNoSocketOfOursIsPassedOver) {
   EXPECT_THAT(status_sockets(), IsEmpty());
 }
 
-// The one who asks cannot be let in and stays at the door: the agent must not look there again and again meanwhile.
-TEST_F(StatusServers, WithoutADescriptorForWhoAsksItDoesNotSpin) {
+// The client cannot be accepted and stays in the backlog: the agent must not poll the listener in a loop meanwhile.
+TEST_F(StatusServers, WithoutADescriptorForAClientItDoesNotSpin) {
   StatusServer server("j", 0, [](Clock::time_point) { return std::string("fine"); });
   const auto asks = connect(Address{.path = status_sockets().at(0).path}, Deadline::after_seconds(30));
   ASSERT_TRUE(asks.ok()) << to_string(asks.error());
@@ -113,9 +113,9 @@ TEST_F(StatusServers, WithoutADescriptorForWhoAsksItDoesNotSpin) {
   EXPECT_EQ(answer, "fine");
 }
 
-// Who only looks leaves nothing behind.
-TEST_F(StatusServers, LookingMakesNoFolder) {
-  (void)status_sockets();  // where there is no folder here, it looks at the next place
+// Listing the sockets creates nothing.
+TEST_F(StatusServers, ListingMakesNoFolder) {
+  (void)status_sockets();  // without a folder here it tries the next path
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 

@@ -1,6 +1,5 @@
-// The path of an error file is the rank's to fill, with whatever it likes: a pipe that nobody writes to, a link to
-// /dev/zero, 50 MB. The agent reads it after the rank's death, on its only thread, so nothing there may make it wait,
-// nor take its memory.
+// A rank may put anything at the path of its error file: a pipe without a writer, a link to /dev/zero, 50 MB. The agent
+// reads the file after the rank's death, on its only thread, so nothing there may block it or take its memory.
 #include "tutti/launch/output/error_files.h"
 
 #include <fcntl.h>
@@ -18,7 +17,6 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/output/shallow_json.h"
 #include "tutti/rendezvous/job_secret.h"
 
 namespace tutti {
@@ -28,14 +26,14 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostRead = 1 << 20;
 constexpr std::size_t kLongest = 2000;  // of a message
-constexpr const char* kName = "errors.";
+constexpr const char* kErrorFiles = "errors.";
 
-// A launcher that was killed together with its keeper has left them.
+// Left by a launcher that was killed together with its supervisor.
 void remove_leftovers(const std::string& folder) {
   std::error_code error;
   for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator(); at.increment(error)) {
     const auto parts = split(at->path().filename().string(), '.');  // errors.PID.rank_0.json
-    const auto launcher = parts.size() < 3 || parts[0] + "." != kName ? std::nullopt : parse_int(parts[1]);
+    const auto launcher = parts.size() < 3 || parts[0] + "." != kErrorFiles ? std::nullopt : parse_int(parts[1]);
     std::error_code ignored;
     if (launcher && *launcher > 0 && ::kill(pid_t(*launcher), 0) != 0 && errno == ESRCH)
       fs::remove_all(at->path(), ignored);
@@ -69,7 +67,7 @@ std::string error_files_prefix() {
   const auto folder = runtime_directory(current_environment());
   if (!folder.ok()) return "";
   remove_leftovers(*folder);
-  return *folder + "/" + kName + std::to_string(::getpid()) + ".";
+  return *folder + "/" + kErrorFiles + std::to_string(::getpid()) + ".";
 }
 
 void remove_error_files(const std::string& prefix) {
@@ -77,17 +75,17 @@ void remove_error_files(const std::string& prefix) {
   std::error_code error;
   for (auto at = fs::directory_iterator(fs::path(prefix).parent_path(), error);
        !error && at != fs::directory_iterator(); at.increment(error)) {
-    std::error_code ignored;  // a sweep may have been quicker
+    std::error_code ignored;  // another process may have removed it
     if (at->path().string().starts_with(prefix)) fs::remove_all(at->path(), ignored);
   }
 }
 
-bool write_error_file(const std::string& words) {
+bool write_error_file(const std::string& message) {
   const auto path = env("TORCHELASTIC_ERROR_FILE");
   if (!path) return false;
-  // torchrun takes the earliest failure for the cause.
+  // The timestamp: torchrun takes the earliest failure for the cause.
   const nlohmann::json record = {
-      {"message", {{"message", words}, {"extraInfo", {{"timestamp", std::to_string(std::time(nullptr))}}}}}};
+      {"message", {{"message", message}, {"extraInfo", {{"timestamp", std::to_string(std::time(nullptr))}}}}}};
   const std::string text = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const Fd file(::open(path->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
   return file && ::write(file.get(), text.data(), text.size()) == ssize_t(text.size());
@@ -97,15 +95,25 @@ std::string error_file_message(const std::string& path) {
   const Beginning file = read_beginning(path);
   const std::string_view text = trim(file.text);
   if (text.empty()) return {};
-  const auto json = parse_shallow<nlohmann::json>(text);
-  if (!json || !json->is_object()) return shortened(text, file.size);
-  const auto message = json->find("message");
-  if (message == json->end()) return {};
-  const auto words = message->is_object() ? message->find("message") : message->end();
-  const nlohmann::json& said = words != message->end() && words->is_string() ? *words : *message;
+  const auto json = is_shallow_json(text) ? nlohmann::json::parse(text) : nlohmann::json();
+  if (!json.is_object()) return shortened(text, file.size);
+  const auto message = json.find("message");
+  if (message == json.end()) return {};
+  const auto inner = message->is_object() ? message->find("message") : message->end();
+  const nlohmann::json& said = inner != message->end() && inner->is_string() ? *inner : *message;
   using Json = nlohmann::json;
   return shortened(
       said.is_string() ? said.get<std::string>() : said.dump(-1, ' ', false, Json::error_handler_t::replace), 0);
+}
+
+bool is_shallow_json(std::string_view text) {
+  constexpr int kDeepest = 100;
+  bool too_deep = false;
+  const auto keep = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    too_deep |= depth > kDeepest;
+    return depth <= kDeepest;
+  };
+  return !nlohmann::json::parse(text, keep, false).is_discarded() && !too_deep;
 }
 
 }  // namespace tutti

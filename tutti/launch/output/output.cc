@@ -3,29 +3,60 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <filesystem>
+#include <optional>
 
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/layout.h"
 
 namespace tutti {
 namespace {
 
-// Six colours that can be told apart on light and dark ground.
+std::optional<Streams> streams_of(std::string_view digit) {
+  const auto bits = parse_int(digit);
+  if (digit.size() != 1 || !bits || *bits < 0 || *bits > 3) return {};
+  return Streams{.output = (*bits & 1) != 0, .errors = (*bits & 2) != 0};
+}
+
+// Six colours that are distinct on a light and on a dark background.
 std::string coloured(int rank, const std::string& text) {
   return "\033[3" + std::to_string(1 + rank % 6) + "m" + text + "\033[0m";
 }
 
 Result<Fd> open_log(const std::string& folder, const std::string& stream) {
   const std::string path = folder + "/" + stream + ".log";
-  // A rank of an earlier attempt may have put a pipe there, whose reader is not to be waited for.
+  // O_NONBLOCK: a rank of an earlier attempt may have put a pipe there that has no reader.
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0644));
   if (!file) return system_error(errno, "cannot write the log file " + path, "choose another --log-dir");
   return file;
 }
 
 }  // namespace
+
+bool StreamsByRank::any() const {
+  return others_.any() ||
+         std::any_of(named_.begin(), named_.end(), [](const auto& entry) { return entry.second.any(); });
+}
+
+Result<StreamsByRank> parse_streams(std::string_view text, const std::string& option) {
+  if (const auto all = streams_of(text)) return StreamsByRank(*all);
+  StreamsByRank streams;
+  for (const std::string& part : split(text, ',')) {
+    const auto colon = part.find(':');
+    const auto rank = parse_int(std::string_view(part).substr(0, colon));
+    const auto meant = colon == std::string::npos ? std::nullopt : streams_of(std::string_view(part).substr(colon + 1));
+    if (!rank || *rank < 0 || *rank >= kMostRanksPerNode || !meant)
+      return Error{.code = Code::kUsage,
+                   .detail = option +
+                             " needs 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all ranks or by local "
+                             "rank such as 0:3,2:1, not '" +
+                             std::string(text) + "'"};
+    streams.set(int(*rank), *meant);
+  }
+  return streams;
+}
 
 Result<std::set<int>> parse_ranks(std::string_view text, const std::string& option) {
   const auto bad = [&](std::string_view part) {
@@ -60,18 +91,6 @@ bool wants_colour(int fd) {
   if (env("NO_COLOR")) return false;
   if (env("CLICOLOR_FORCE").value_or("0") != "0") return true;
   return isatty(fd) && env("TERM").value_or("dumb") != "dumb";
-}
-
-std::string attempt_folder(const std::string& log_dir, const std::string& job, int round) {
-  return log_dir + "/" + job + "/attempt_" + std::to_string(round);
-}
-
-Result<std::string> make_rank_folder(const std::string& attempt, int rank) {
-  const std::string folder = attempt + "/rank_" + std::to_string(rank);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return system_error(error.value(), "cannot make the log folder " + folder, "choose another --log-dir");
-  return folder;
 }
 
 Streams shown_streams(const OutputOptions& options, int rank, int local_rank) {
@@ -124,7 +143,7 @@ void WorkerOutput::show(Stream stream, std::string_view line) {
   channel.console->write_line("", json_line(of, options_.host, options_.attempt, microseconds_since_epoch()));
 }
 
-// A full disk must not end a training that goes on well: it is told once, and the console still shows the lines.
+// A full disk must not end a training run: it is reported once, and the console still shows the lines.
 void WorkerOutput::write_file(Channel& channel, std::string_view bytes) {
   while (channel.file && !channel.file_failed && !bytes.empty()) {
     const ssize_t count = write(channel.file.get(), bytes.data(), bytes.size());

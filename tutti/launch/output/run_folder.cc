@@ -1,9 +1,9 @@
-// A lock says whether a run is alive: the kernel gives it back however an agent ends, while a process number may belong
-// to somebody else by now, or to another host. Whoever wants the folder locks .claim, looks at .run, and either joins
-// (the same run), moves the folder away (nobody holds .run) or is refused. A folder that has been moved while this one
-// waited for .claim is not the one that stands at the path any more, so it begins anew.
+// A lock says whether a run is alive: the kernel releases it however an agent ends, while a pid may belong to another
+// process by now, or to another host. An agent that wants the folder locks .claim, reads .run, and then joins (the same
+// run), moves the folder away (no process holds .run), or is refused. If the folder was moved while the agent waited
+// for .claim, its lock is on a folder that is no longer at the path, so it starts again.
 //
-// A file system without locks (some mounts of NFS) counts as one where nobody is alive but who has the same word.
+// On a file system without locks (some mounts of NFS) only agents of the same run count as alive.
 #include "tutti/launch/output/run_folder.h"
 
 #include <fcntl.h>
@@ -27,10 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kPatience = std::chrono::seconds(10);  // with others that look at the folder, each for milliseconds
-constexpr auto kLookAgain = std::chrono::milliseconds(10);
-constexpr std::uint64_t kMostOfANote = 4096;
-constexpr int kMostOfASecond = 1000;  // runs that began in it
+constexpr auto kClaimLimit = std::chrono::seconds(10);  // for other agents, each of which holds .claim for milliseconds
+constexpr auto kClaimTurn = std::chrono::milliseconds(10);
+constexpr std::uint64_t kMostRunFile = 4096;
+constexpr int kMostInASecond = 1000;  // runs that began in one second
 
 enum class Lock { kTaken, kHeldByAnother, kNone };
 
@@ -39,8 +39,8 @@ Lock try_lock(const Fd& file, int kind) {
   return errno == EWOULDBLOCK ? Lock::kHeldByAnother : Lock::kNone;
 }
 
-// The user's mistake, unless the machine is short of what any place needs.
-Error not_there(Error error) {
+// The user's mistake, unless the machine lacks what any folder needs.
+Error folder_error(Error error) {
   static constexpr int kOfTheMachine[] = {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM};
   if (std::ranges::find(kOfTheMachine, error.errno_value) == std::end(kOfTheMachine)) error.code = Code::kUsage;
   error.detail = "--log-dir: " + error.detail;
@@ -51,7 +51,7 @@ Error not_there(Error error) {
 Result<Fd> open_in(const std::string& folder, const char* name) {
   const std::string path = folder + "/" + name;
   Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file) return not_there(system_error(errno, "cannot write " + path));
+  if (!file) return folder_error(system_error(errno, "cannot write " + path));
   return file;
 }
 
@@ -62,31 +62,31 @@ bool is_at(const Fd& file, const std::string& path) {
          held.st_dev == there.st_dev;
 }
 
-// The lock on .claim of the folder that stands at the path.
+// The lock on .claim of the folder at the path.
 Result<Fd> lock_claim(const std::string& folder) {
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kClaimLimit);
   for (;;) {
     std::error_code error;
     fs::create_directories(folder, error);
-    if (error)  // whose word does not say what is in the way
-      if (const Status made = make_folder(folder); !made) return not_there(made.error());
+    if (error)  // make_folder() says what is in the way
+      if (const Status made = make_folder(folder); !made) return folder_error(made.error());
     auto file = open_in(folder, ".claim");
     if (!file.ok() && file.error().errno_value != ENOENT) return file;  // else it has just been moved
     const Lock lock = file.ok() ? try_lock(*file, LOCK_EX) : Lock::kHeldByAnother;
     if (lock != Lock::kHeldByAnother && is_at(*file, folder + "/.claim")) return file;
     if (deadline.expired())
       return deadline.error("the log folder " + folder + " is locked", "who has it? fuser " + folder + "/.claim");
-    std::this_thread::sleep_for(kLookAgain);  // flock() has no deadline
+    std::this_thread::sleep_for(kClaimTurn);  // flock() has no deadline
   }
 }
 
-// .run: the word of the run, and for people who has begun it.
-struct Note {
+// The file .run: the run's identifier, and for people which process began it.
+struct RunFile {
   std::string run, began_by;
 };
 
-Note read_note(const std::string& folder) {
-  const auto text = read_file(folder + "/.run", kMostOfANote);
+RunFile read_run_file(const std::string& folder) {
+  const auto text = read_file(folder + "/.run", kMostRunFile);
   if (!text.ok()) return {};
   const auto end = text->find('\n');
   if (end == std::string::npos) return {};
@@ -100,7 +100,7 @@ bool has_logs(const std::string& folder) {
   return false;
 }
 
-// "JOB.20261121-160312", by the time at which its run began, as far as the folder tells.
+// Renames it to "JOB.20261121-160312", by the time at which its run began.
 Result<std::string> move_away(const std::string& folder) {
   struct stat info {};
   if (::stat((folder + "/.run").c_str(), &info) != 0 && ::stat(folder.c_str(), &info) != 0)
@@ -109,7 +109,7 @@ Result<std::string> move_away(const std::string& folder) {
   localtime_r(&info.st_mtime, &local);
   char stamp[32];
   std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
-  for (int number = 1; number < kMostOfASecond; ++number) {
+  for (int number = 1; number < kMostInASecond; ++number) {
     const std::string path = folder + "." + stamp + (number == 1 ? "" : "-" + std::to_string(number));
     std::error_code error;
     if (fs::exists(path, error)) continue;
@@ -123,19 +123,31 @@ Result<std::string> move_away(const std::string& folder) {
 
 }  // namespace
 
+std::string attempt_folder(const std::string& log_dir, const std::string& job, int round) {
+  return log_dir + "/" + job + "/attempt_" + std::to_string(round);
+}
+
+Result<std::string> make_rank_folder(const std::string& attempt, int rank) {
+  const std::string folder = attempt + "/rank_" + std::to_string(rank);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return system_error(error.value(), "cannot make the log folder " + folder, "choose another --log-dir");
+  return folder;
+}
+
 Result<RunFolder> RunFolder::claim(const std::string& log_dir, const std::string& job, const std::string& run) {
   const std::string folder = log_dir + "/" + job;
   std::string moved_to;
   for (;;) {
     const Fd claim = TUTTI_TRY(lock_claim(folder));
     Fd held = TUTTI_TRY(open_in(folder, ".run"));
-    const Note note = read_note(folder);
-    const bool ours = !run.empty() && note.run == run;
+    const RunFile file = read_run_file(folder);
+    const bool ours = !run.empty() && file.run == run;
     const Lock lock = ours ? Lock::kNone : try_lock(held, LOCK_EX);
     if (!ours && lock == Lock::kHeldByAnother && !run.empty())
       return Error{.code = Code::kUsage,
                    .detail = "another job of the name " + job + " is running and has its logs in " + folder + " (" +
-                             note.began_by + ")",
+                             file.began_by + ")",
                    .hint = "give this one another --job-id, or another --log-dir"};
     const bool left_behind = !ours && lock != Lock::kHeldByAnother && has_logs(folder);
     if (left_behind) {
@@ -145,7 +157,7 @@ Result<RunFolder> RunFolder::claim(const std::string& log_dir, const std::string
     if (!ours && lock != Lock::kHeldByAnother)
       TUTTI_TRY(
           write_file(folder + "/.run", run + "\npid " + std::to_string(::getpid()) + " on " + host_name() + "\n"));
-    (void)::flock(held.get(), LOCK_SH);  // never waits: nobody else has .claim, and a file system may have no locks
+    (void)::flock(held.get(), LOCK_SH);  // never waits: this agent holds .claim; a file system may have no locks
     return RunFolder(std::move(held), std::move(moved_to));
   }
 }

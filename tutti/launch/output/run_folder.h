@@ -1,12 +1,12 @@
 #pragma once
-// The folder of a job's logs, DIR/JOB, which belongs to one run of the job: the one that goes on, or the last.
+// The folder of a job's logs, DIR/JOB. It belongs to one run of the job: the running one, or the last.
 //
-//   DIR/JOB/attempt_<n>/...          of this run
-//   DIR/JOB.20261121-160312/...      of an earlier one of that name, by the time at which it began
-//   DIR/JOB/.run                     which run it is; its agents hold a shared lock on it
-//   DIR/JOB/.claim                   locked by whoever looks at .run
+//   DIR/JOB/attempt_<n>/rank_<r>/    stdout.log, stderr.log, and error.json, the rank's TORCHELASTIC_ERROR_FILE
+//   DIR/JOB.20261121-160312/...      an earlier run of that job, by the time at which it began
+//   DIR/JOB/.run                     identifies the run; its agents hold a shared lock on it
+//   DIR/JOB/.claim                   locked by the agent that reads .run
 //
-// The agents of several nodes may share DIR/JOB (one host, or a file system that all of them see) or have one each.
+// The agents of several nodes may share DIR/JOB (one host, or a shared file system) or have one each.
 #include <string>
 
 #include "tutti/base/error.h"
@@ -14,14 +14,19 @@
 
 namespace tutti {
 
+// DIR/<job>/attempt_<n>, of the round with this number.
+std::string attempt_folder(const std::string& log_dir, const std::string& job, int round);
+// Makes ATTEMPT/rank_<r>; returns its path.
+Result<std::string> make_rank_folder(const std::string& attempt, int rank);
+
 class RunFolder {
  public:
-  // `run`: a word that all agents of this run know and no other run has; empty: not known to this one, which came when
-  // the others were running, and then whatever runs there is taken to be theirs. What an earlier run left is moved away
-  // first. kUsage: another run of that name is alive and writes there. Blocks for some seconds at most.
+  // `run`: an identifier that all agents of this run know and no other run has. It is empty for an agent that joined a
+  // running job; the run that writes there is then taken to be its own. Logs of an earlier run are moved away first.
+  // kUsage: another run of that name is alive and writes there. Blocks for some seconds at most.
   static Result<RunFolder> claim(const std::string& log_dir, const std::string& job, const std::string& run);
 
-  // Where the logs of an earlier run are now; empty: there were none.
+  // The new path of an earlier run's logs; empty: there were none.
   const std::string& moved_to() const { return moved_to_; }
 
  private:

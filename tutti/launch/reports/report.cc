@@ -1,7 +1,7 @@
 // A good report names one culprit. The other ranks fail too, because their peer is gone or because the agent stops
-// them, and a list of every exit code buries the one that matters; so they are named as innocent, in one line. But one
-// that ended by a signal that nobody here sent, or with a code before it was told to stop and without a word about a
-// peer, may have had a reason of its own, and is told as such.
+// them, and a list of every exit code would bury the one that matters. So they are named as innocent, in one line. But
+// a rank that ended by a signal that the agent did not send, or with a code before it was told to stop and without a
+// message about a peer, may have had a reason of its own, and is listed as such.
 #include "tutti/launch/reports/report.h"
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMostTold = 8;  // lines, or sentences of one, about ranks beside the culprit
+constexpr std::size_t kMostOthers = 8;  // lines, or sentences in a line, about ranks other than the culprit
 
-// Much of it is the words of ranks.
+// Sanitized, because much of it was written by ranks.
 void add_line(std::string& report, const std::string& line) { report += "\n[tutti]   " + sanitize(line); }
 
-// Text of several lines, of which the later ones stand further in.
+// Text of several lines; the later ones are indented.
 void add_block(std::string& report, const std::string& text) {
   const std::vector<std::string> lines = split(text, '\n');
   for (std::size_t i = 0; i < lines.size(); ++i) add_line(report, (i == 0 ? "" : "  ") + lines[i]);
@@ -52,27 +52,27 @@ std::string hint_of(const Failure& failure) {
   return {};
 }
 
-// The words of an Error (base/error.h) that only says that another rank is gone.
-bool tells_of_another(const std::string& message) {
+// The text of an Error (base/error.h) that only says that another rank is gone.
+bool names_another_rank(const std::string& message) {
   return message.starts_with("PeerLost: ") || message.starts_with("Aborted: ");
 }
 
-// Words, and the ranks that have them: what several say alike stands in a report once.
-struct Said {
-  std::string words;
+// A text, and the ranks that it is about: what several ranks report is printed once.
+struct SameText {
+  std::string text;
   std::vector<int> ranks;
 };
 
-void add_words(std::vector<Said>& all, int rank, std::string words) {
-  const auto at = std::find_if(all.begin(), all.end(), [&](const Said& said) { return said.words == words; });
+void add_text(std::vector<SameText>& all, int rank, std::string text) {
+  const auto at = std::find_if(all.begin(), all.end(), [&](const SameText& said) { return said.text == text; });
   if (at == all.end())
-    all.push_back({std::move(words), {rank}});
+    all.push_back({std::move(text), {rank}});
   else
     at->ranks.push_back(rank);
 }
 
 // "exited with code 1: ValueError: ..."
-std::string end_words(const WorkerEnd& worker, const Failure& failure) {
+std::string end_text(const WorkerEnd& worker, const Failure& failure) {
   const auto seen = failure.others.find(worker.rank);
   const std::string how = to_string(worker.exit), message = seen == failure.others.end() ? "" : seen->second.message;
   if (message.empty()) return how;
@@ -80,96 +80,98 @@ std::string end_words(const WorkerEnd& worker, const Failure& failure) {
 }
 
 // "ranks 1-3 were killed by SIGSEGV"
-std::string ends_text(const Said& said) {
-  const bool plural = said.ranks.size() > 1 && said.words.starts_with("was ");
-  return ranks_words(said.ranks) + " " + (plural ? "were" + said.words.substr(3) : said.words);
+std::string ends_text(const SameText& said) {
+  const bool plural = said.ranks.size() > 1 && said.text.starts_with("was ");
+  return ranks_words(said.ranks) + " " + (plural ? "were" + said.text.substr(3) : said.text);
 }
 
-std::string failed_as_well_words(const std::vector<const WorkerEnd*>& ends, const Failure& failure) {
-  std::vector<Said> all;
-  for (const WorkerEnd* worker : ends) add_words(all, worker->rank, end_words(*worker, failure));
-  std::vector<std::string> words;
+std::string failed_as_well_text(const std::vector<const WorkerEnd*>& ends, const Failure& failure) {
+  std::vector<SameText> all;
+  for (const WorkerEnd* worker : ends) add_text(all, worker->rank, end_text(*worker, failure));
+  std::vector<std::string> texts;
   std::vector<int> more;
-  for (const Said& said : all) {
-    if (words.size() < kMostTold) {
-      words.push_back(ends_text(said));
+  for (const SameText& said : all) {
+    if (texts.size() < kMostOthers) {
+      texts.push_back(ends_text(said));
     } else {
       more.insert(more.end(), said.ranks.begin(), said.ranks.end());
     }
   }
   std::sort(more.begin(), more.end());
-  return "failed as well, because of it or by itself: " + join(words, "; ") +
+  return "failed as well, because of it or by itself: " + join(texts, "; ") +
          (more.empty() ? "" : "; and " + ranks_words(more));
 }
 
-// A line for each part that somebody had.
-std::vector<std::string> parts_lines(const Failure& failure, const std::vector<WorkerEnd>& all) {
-  std::map<Part, std::vector<int>> ranks;
+// A line for each role.
+std::vector<std::string> role_lines(const Failure& failure, const std::vector<WorkerEnd>& all) {
+  std::map<FailureRole, std::vector<int>> ranks;
   std::vector<const WorkerEnd*> failed;
   for (const WorkerEnd& worker : all) {
-    const Part part = part_of(worker, failure);
-    ranks[part].push_back(worker.rank);
-    if (part == Part::kFailedAsWell) failed.push_back(&worker);
+    const FailureRole role = role_of(worker, failure);
+    ranks[role].push_back(worker.rank);
+    if (role == FailureRole::kFailedAsWell) failed.push_back(&worker);
   }
   std::vector<std::string> lines;
-  const auto say = [&](Part part, const std::string& before, const char* one, const char* many) {
-    const std::vector<int>& who = ranks[part];
+  const auto say = [&](FailureRole role, const std::string& before, const char* one, const char* many) {
+    const std::vector<int>& who = ranks[role];
     if (!who.empty()) lines.push_back(before + ranks_words(who) + (who.size() == 1 ? one : many));
   };
-  say(Part::kSuspended, "suspended: ", " was stopped (SIGSTOP or a debugger): the others may have waited for it",
+  say(FailureRole::kSuspended, "suspended: ", " was stopped (SIGSTOP or a debugger): the others may have waited for it",
       " were stopped (SIGSTOP or a debugger): the others may have waited for them");
-  if (!failed.empty()) lines.push_back(failed_as_well_words(failed, failure));
-  say(Part::kStopped, "innocent: ", " was running and ended because of it", " were running and ended because of it");
+  if (!failed.empty()) lines.push_back(failed_as_well_text(failed, failure));
+  say(FailureRole::kStopped, "innocent: ", " was running and ended because of it",
+      " were running and ended because of it");
   const std::string killed = " ran on for " + seconds_text(failure.grace) + " after SIGTERM and needed SIGKILL";
-  say(Part::kKilled, "innocent: ", killed.c_str(), killed.c_str());
-  say(Part::kEnded, "innocent: ", " had ended well before", " had ended well before");
+  say(FailureRole::kKilled, "innocent: ", killed.c_str(), killed.c_str());
+  say(FailureRole::kEnded, "innocent: ", " had ended well before", " had ended well before");
   return lines;
 }
 
-// What ranks wanted people to know before: that checkpoints were not saved.
+// What the other ranks were doing.
+std::vector<std::string> others_lines(const Failure& failure) {
+  std::vector<SameText> all;
+  for (const auto& [rank, seen] : failure.others) {
+    if (seen.doing.empty()) continue;
+    std::string text = seen.doing;
+    for (const std::string& frame : seen.stack) text += "\n    " + frame;
+    add_text(all, rank, std::move(text));
+  }
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < std::min(all.size(), kMostOthers); ++i)
+    for (std::string& line : split(ranks_words(all[i].ranks) + " then: " + all[i].text, '\n'))
+      lines.push_back(std::move(line));
+  if (all.size() > kMostOthers) lines.push_back("... (of all ranks: the JSON report)");
+  return lines;
+}
+
+// Earlier messages of ranks for people, such as that checkpoints were not saved.
 std::vector<std::string> alarm_lines(const Failure& failure) {
-  std::vector<Said> all;
-  const auto add = [&](int rank, const LastSeen& seen) {
-    if (!seen.alarm.empty()) add_words(all, rank, seen.alarm);
+  std::vector<SameText> all;
+  const auto add = [&](int rank, const LastActivity& seen) {
+    if (!seen.alarm.empty()) add_text(all, rank, seen.alarm);
   };
   add(failure.culprit.rank, failure.seen);
   for (const auto& [rank, seen] : failure.others) add(rank, seen);
   std::vector<std::string> lines;
-  for (const Said& said : all)
-    if (lines.size() < kMostTold) lines.push_back(ranks_words(said.ranks) + " had said: " + said.words);
+  for (const SameText& said : all)
+    if (lines.size() < kMostOthers) lines.push_back(ranks_words(said.ranks) + " had said: " + said.text);
   return lines;
 }
 
 }  // namespace
 
-Part part_of(const WorkerEnd& worker, const Failure& failure) {
-  if (worker.rank == failure.culprit.rank) return Part::kCulprit;
-  if (worker.suspended) return Part::kSuspended;
+FailureRole role_of(const WorkerEnd& worker, const Failure& failure) {
+  if (worker.rank == failure.culprit.rank) return FailureRole::kCulprit;
+  if (worker.suspended) return FailureRole::kSuspended;
   const Exit& exit = worker.exit;
-  if (worker.needed_kill && exit.signal == SIGKILL) return Part::kKilled;
-  if (exit.ok() || exit.shell_code() == kExitSaved) return worker.stopped ? Part::kStopped : Part::kEnded;
-  if (exit.signal == 0 && worker.sent != 0) return Part::kStopped;  // its answer to the signal
-  if (exit.signal != 0 && exit.signal == worker.sent) return Part::kStopped;
+  if (worker.needed_kill && exit.signal == SIGKILL) return FailureRole::kKilled;
+  if (exit.ok() || exit.shell_code() == kExitSaved) return worker.stopped ? FailureRole::kStopped : FailureRole::kEnded;
+  if (exit.signal == 0 && worker.sent != 0) return FailureRole::kStopped;  // in response to the signal
+  if (exit.signal != 0 && exit.signal == worker.sent) return FailureRole::kStopped;
   const auto seen = failure.others.find(worker.rank);
   const bool explained =
-      seen != failure.others.end() && (seen->second.for_others || tells_of_another(seen->second.message));
-  return explained ? Part::kStopped : Part::kFailedAsWell;
-}
-
-std::vector<std::string> others_lines(const Failure& failure) {
-  std::vector<Said> all;
-  for (const auto& [rank, seen] : failure.others) {
-    if (seen.doing.empty()) continue;
-    std::string words = seen.doing;
-    for (const std::string& frame : seen.stack) words += "\n    " + frame;
-    add_words(all, rank, std::move(words));
-  }
-  std::vector<std::string> lines;
-  for (std::size_t i = 0; i < std::min(all.size(), kMostTold); ++i)
-    for (std::string& line : split(ranks_words(all[i].ranks) + " then: " + all[i].words, '\n'))
-      lines.push_back(std::move(line));
-  if (all.size() > kMostTold) lines.push_back("... (of all ranks: the JSON report)");
-  return lines;
+      seen != failure.others.end() && (seen->second.for_others || names_another_rank(seen->second.message));
+  return explained ? FailureRole::kStopped : FailureRole::kFailedAsWell;
 }
 
 std::string fault_text(const WorkerEnd& worker, const std::string& host) {
@@ -200,7 +202,7 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
   }
   if (!failure.log_folder.empty())
     add_line(report, "all of its output: stdout.log and stderr.log in " + failure.log_folder);
-  for (const std::string& line : parts_lines(failure, all)) add_line(report, line);
+  for (const std::string& line : role_lines(failure, all)) add_line(report, line);
   for (const std::string& line : others_lines(failure)) add_line(report, line);
   for (const std::string& line : alarm_lines(failure)) add_line(report, line);
   if (!failure.flight.empty()) add_line(report, failure.flight);
@@ -210,7 +212,7 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
 
 std::string elsewhere_report(const Failure& failure, const std::vector<WorkerEnd>& all) {
   std::string report = "[tutti] the ranks of this node (" + failure.host + "):";
-  for (const std::string& line : parts_lines(failure, all)) add_line(report, line);
+  for (const std::string& line : role_lines(failure, all)) add_line(report, line);
   for (const std::string& line : others_lines(failure)) add_line(report, line);
   for (const std::string& line : alarm_lines(failure)) add_line(report, line);
   return report;

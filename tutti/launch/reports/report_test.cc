@@ -1,14 +1,11 @@
 #include "tutti/launch/reports/report.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tutti/launch/reports/out_of_memory.h"
+#include "tutti/launch/reports/json_report.h"
 
 namespace tutti {
 namespace {
@@ -161,26 +158,26 @@ TEST(Report, WhoFailedAsWellIsToldFromWhoWasStopped) {
   failure.others[2].message = "ValueError: the loss is NaN";
   failure.others[3].message = "PeerLost: all_reduce #4 on group world, rank 3: rank 0 has died";
   failure.others[4].message = "Aborted: rank 0 (pid 7 on a) exited with code 3";
-  const auto part = [&](WorkerEnd end) {
+  const auto role = [&](WorkerEnd end) {
     end.stopped = true;
-    return part_of(end, failure);
+    return role_of(end, failure);
   };
-  EXPECT_EQ(part(culprit), Part::kCulprit);
+  EXPECT_EQ(role(culprit), FailureRole::kCulprit);
   // A signal that tutti did not send; and the one that it did.
-  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGSEGV}}), Part::kFailedAsWell);
-  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGSEGV}, .sent = SIGTERM}), Part::kFailedAsWell);
-  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGKILL}, .sent = SIGTERM}), Part::kFailedAsWell);
-  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGTERM}, .sent = SIGTERM}), Part::kStopped);
-  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGKILL}, .sent = SIGKILL, .needed_kill = true}), Part::kKilled);
+  EXPECT_EQ(role({.rank = 1, .exit = {.signal = SIGSEGV}}), FailureRole::kFailedAsWell);
+  EXPECT_EQ(role({.rank = 1, .exit = {.signal = SIGSEGV}, .sent = SIGTERM}), FailureRole::kFailedAsWell);
+  EXPECT_EQ(role({.rank = 1, .exit = {.signal = SIGKILL}, .sent = SIGTERM}), FailureRole::kFailedAsWell);
+  EXPECT_EQ(role({.rank = 1, .exit = {.signal = SIGTERM}, .sent = SIGTERM}), FailureRole::kStopped);
+  EXPECT_EQ(role({.rank = 1, .exit = {.signal = SIGKILL}, .sent = SIGKILL, .needed_kill = true}), FailureRole::kKilled);
   // A code before it was told to stop; as its answer to that; and with words that explain it.
-  EXPECT_EQ(part({.rank = 1, .exit = {.code = 1}}), Part::kFailedAsWell);
-  EXPECT_EQ(part({.rank = 2, .exit = {.code = 1}}), Part::kFailedAsWell);
-  EXPECT_EQ(part({.rank = 1, .exit = {.code = 1}, .sent = SIGTERM}), Part::kStopped);
-  EXPECT_EQ(part({.rank = 3, .exit = {.code = 1}}), Part::kStopped);
-  EXPECT_EQ(part({.rank = 4, .exit = {.code = 1}}), Part::kStopped);
-  EXPECT_EQ(part({.rank = 1, .exit = {.code = 75}}), Part::kStopped);
-  EXPECT_EQ(part({.rank = 1}), Part::kStopped);
-  EXPECT_EQ(part_of({.rank = 1}, failure), Part::kEnded);
+  EXPECT_EQ(role({.rank = 1, .exit = {.code = 1}}), FailureRole::kFailedAsWell);
+  EXPECT_EQ(role({.rank = 2, .exit = {.code = 1}}), FailureRole::kFailedAsWell);
+  EXPECT_EQ(role({.rank = 1, .exit = {.code = 1}, .sent = SIGTERM}), FailureRole::kStopped);
+  EXPECT_EQ(role({.rank = 3, .exit = {.code = 1}}), FailureRole::kStopped);
+  EXPECT_EQ(role({.rank = 4, .exit = {.code = 1}}), FailureRole::kStopped);
+  EXPECT_EQ(role({.rank = 1, .exit = {.code = 75}}), FailureRole::kStopped);
+  EXPECT_EQ(role({.rank = 1}), FailureRole::kStopped);
+  EXPECT_EQ(role_of({.rank = 1}, failure), FailureRole::kEnded);
   EXPECT_THAT(
       failure_report(failure, {culprit,
                                {.rank = 1, .exit = {.signal = SIGSEGV}, .stopped = true},
@@ -222,16 +219,6 @@ TEST(Report, WordsOfAnEnd) {
             "was killed by SIGSEGV (segmentation fault), core dumped");
   EXPECT_EQ((Exit{.signal = SIGTERM}).shell_code(), 143);
   EXPECT_THAT(signal_name(63), StartsWith("signal 63"));
-}
-
-TEST(OutOfMemory, CountsAreReadFromEitherVersion) {
-  std::string folder = (std::string)::testing::TempDir() + "tutti_oom_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  std::ofstream(folder + "/memory.events") << "low 0\nhigh 0\nmax 4\noom 2\noom_kill 3\n";
-  EXPECT_EQ(out_of_memory_kills("0::/\n", folder), 3);
-  EXPECT_EQ(out_of_memory_kills("4:memory:/x\n", folder), 0);
-  unlink((folder + "/memory.events").c_str());
-  rmdir(folder.c_str());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/layout.h"
 
@@ -20,7 +21,7 @@ Error bad(const std::string& where, const std::string& what, const std::string& 
                .hint = "for example a:8,b:2, or in a hostfile a line 'a slots=8' for each host"};
 }
 
-// What ssh would take for an option, or a shell for more than one word, is no host.
+// Not a host: what ssh would take for an option, or a shell for several words.
 bool is_host(std::string_view text) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@:%";
   return !text.empty() && text.front() != '-' && text.find_first_not_of(kLetters) == std::string_view::npos;
@@ -39,7 +40,7 @@ Result<Entry> make_entry(std::string_view host, std::optional<std::string_view> 
   return entry;
 }
 
-// HOST or HOST:N. More than one colon is an address of IPv6, which has a count only behind brackets.
+// HOST or HOST:N. More than one colon is an IPv6 address, which has a count only after brackets.
 Result<Entry> parse_entry(const std::string& part, const std::string& where) {
   const std::size_t colon = part.rfind(':');
   const bool bracketed = part.starts_with('[');
@@ -70,9 +71,9 @@ Result<HostList> list_of(const std::vector<Entry>& entries, const std::string& w
     if (entry.ranks) list.ranks.push_back(*entry.ranks);
   }
   if (list.ranks.empty() || list.ranks.size() == list.hosts.size()) return list;
-  const auto mute = std::find_if(entries.begin(), entries.end(), [](const Entry& entry) { return !entry.ranks; });
+  const auto uncounted = std::find_if(entries.begin(), entries.end(), [](const Entry& entry) { return !entry.ranks; });
   return Error{.code = Code::kUsage,
-               .detail = where + " gives a count for some hosts, but none for " + mute->host,
+               .detail = where + " gives a count for some hosts, but none for " + uncounted->host,
                .hint = "give one for each, or for none and -n for all"};
 }
 
@@ -95,7 +96,7 @@ Result<HostList> parse_hosts(std::string_view text) {
 
 Result<HostList> parse_hostfile(std::string_view text, const std::string& path) {
   std::vector<Entry> entries;
-  std::vector<int> lines;  // that name each of them
+  std::vector<int> lines;  // how many lines name each entry
   int number = 0;
   bool counted = false;
   for (const std::string& whole : split(text, '\n')) {
@@ -123,5 +124,7 @@ Result<HostList> parse_hostfile(std::string_view text, const std::string& path) 
     entries[i].ranks = std::min(lines[i], kMostRanksPerNode);
   return list_of(entries, path);
 }
+
+bool is_this_host(const std::string& host) { return host == "localhost" || host == host_name(); }
 
 }  // namespace tutti

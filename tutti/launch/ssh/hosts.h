@@ -1,8 +1,10 @@
 #pragma once
 // The hosts of a job as a user lists them: --hosts a:8,b:2 and hostfiles.
+//
 //   hostfile := lines of  HOST  |  HOST:N  |  HOST N  |  HOST slots=N ; '#' begins a comment
-// A host that stands in several lines has the sum of its counts, or one rank a line where none has a count (PBS writes
-// such files). HOST is what ssh takes: a name, user@name, an address; one of IPv6 in brackets where a count follows.
+//
+// A host in several lines has the sum of its counts, or one rank for each line if no line has a count (PBS writes such
+// files). HOST is what ssh accepts: a name, user@name, an address; an IPv6 address with a count is in brackets.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,10 +20,12 @@ struct HostList {
   bool operator==(const HostList&) const = default;
 };
 
-// "a:8,b:2". kUsage names the part that makes no sense, a host that stands there twice, and one without a count where
-// others have one.
+// "a:8,b:2". kUsage names an invalid part, a host that is listed twice, or a host without a count among hosts with one.
 Result<HostList> parse_hosts(std::string_view text);
-// The text of a hostfile. `path` is for words.
+// The text of a hostfile; error messages name `path`.
 Result<HostList> parse_hostfile(std::string_view text, const std::string& path);
+
+// Whether a host of the list is this one.
+bool is_this_host(const std::string& host);
 
 }  // namespace tutti

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tutti/launch/ssh/near_end.h"
+#include "tutti/launch/ssh/ssh.h"
 
 namespace tutti {
 namespace {
