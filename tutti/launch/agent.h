@@ -14,7 +14,7 @@
 
 namespace tutti {
 
-class Nodes;
+class Rendezvous;
 struct Round;
 
 struct AgentSpec {
@@ -27,16 +27,16 @@ struct AgentSpec {
   std::string role = "default";        // ROLE_NAME
   std::string host;                    // its name, for words
   std::string job;
-  int max_restarts = 0;                              // for the program to know; what restarts is Nodes' judge
-  Credentials credentials;                           // to the job's store
-  int secret_fd = -1;                                // -1: none
-  int kept_memory_fd = -1;                           // base/memory.h; -1: none could be had
-  std::string flight_folder;                         // of flight records; empty: in log_dir, one of each attempt
-  std::string error_files;                           // without log_dir: error_files_prefix(); the keeper removes them
-  bool tune = true;                                  // set recommended_settings() where the user has not
-  bool keep_memory = false;                          // and settings_that_keep_memory()
-  bool announce = true;                              // the one line at the start
-  Duration grace = std::chrono::seconds(5);          // from SIGTERM to SIGKILL after a failure
+  int max_restarts = 0;                      // for the program to know; NodesOptions::judge decides what restarts
+  Credentials credentials;                   // to the job's store
+  int secret_fd = -1;                        // -1: none
+  int kept_memory_fd = -1;                   // base/memory.h; -1: none could be had
+  std::string flight_folder;                 // of flight records; empty: in log_dir, one of each attempt
+  std::string error_files;                   // without log_dir: error_files_prefix(); the keeper removes them
+  bool tune = true;                          // set recommended_settings() where the user has not
+  bool keep_memory = false;                  // and settings_that_keep_memory()
+  bool announce = true;                      // the one line at the start
+  Duration grace = std::chrono::seconds(5);  // from SIGTERM to SIGKILL after a failure
   Duration signal_grace = std::chrono::seconds(30);  // and after a signal that the user sent
   std::optional<Duration> time_limit;
   Clock::time_point began = now();  // the job, as far as this node knows
@@ -51,6 +51,6 @@ struct AgentSpec {
 // of the job; or the error that kept the nodes from meeting. Blocks. Call from the main thread of the child of
 // run_with_keeper(), whose descriptor is `keeper_gone`. When it returns no worker is alive and nothing that a worker
 // started.
-Result<int> run_agent(const AgentSpec& spec, Nodes& nodes, const Fd& keeper_gone);
+Result<int> run_agent(const AgentSpec& spec, Rendezvous& nodes, const Fd& keeper_gone);
 
 }  // namespace tutti

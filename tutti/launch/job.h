@@ -6,7 +6,7 @@
 
 #include "tutti/launch/affinity/shares.h"
 #include "tutti/launch/attempts/restart_policy.h"
-#include "tutti/launch/membership/rendezvous_options.h"
+#include "tutti/launch/membership/options.h"
 #include "tutti/launch/monitor/options.h"
 #include "tutti/launch/output/output.h"
 

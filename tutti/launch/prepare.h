@@ -3,7 +3,7 @@
 // without starting anything.
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
-#include "tutti/launch/nodes.h"
+#include "tutti/launch/membership/options.h"
 
 namespace tutti {
 

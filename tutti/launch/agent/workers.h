@@ -6,7 +6,7 @@
 #include "tutti/launch/agent.h"
 #include "tutti/launch/agent/consoles.h"
 #include "tutti/launch/agent/worker.h"
-#include "tutti/launch/nodes.h"
+#include "tutti/launch/membership/rendezvous.h"
 
 namespace tutti {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "tutti/launch/agent/stopping.h"
+#include "tutti/launch/membership/rendezvous.h"
 #include "tutti/launch/monitor/monitor.h"
 #include "tutti/launch/monitor/peer_status.h"
-#include "tutti/launch/nodes.h"
 
 namespace tutti {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Whether a job that failed starts again, and when: a pure function of what has failed so far, so that it is decided
 // the same whoever decides, and a test can be any history.
-#include "tutti/launch/nodes.h"
+#include "tutti/launch/membership/rendezvous.h"
 
 namespace tutti {
 

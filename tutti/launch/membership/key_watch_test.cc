@@ -7,7 +7,7 @@
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
 
-namespace tutti {
+namespace tutti::membership {
 namespace {
 
 using std::chrono::seconds;
@@ -60,4 +60,4 @@ TEST(KeyWatch, TellsAtOnceThatTheServerHasGoneAlsoWhereItHasAFollower) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::membership
