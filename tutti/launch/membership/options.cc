@@ -1,5 +1,5 @@
-// torchrun passes over keys of --rdzv-conf that its backend does not read (`timeout=` with c10d is the classical one).
-// Here a key counts, or is reported as one of torchrun's that changes nothing, or is rejected.
+// torchrun ignores keys of --rdzv-conf that its backend does not read (`timeout=` with c10d is the classic). Here a key
+// counts, or is reported as one of torchrun's that changes nothing, or is rejected.
 #include "tutti/launch/membership/options.h"
 
 #include "tutti/base/text.h"
@@ -64,7 +64,7 @@ Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
         return usage("--rdzv-endpoint '" + text + "' asks for any free port, which the other nodes cannot know",
                      "name one, the same on all nodes, for example " + address->host + ":" +
                          std::to_string(kElasticPort) + "; one node alone needs none: --standalone");
-      options.backend = RendezvousBackend::kStatic;  // torchrun's idiom for one node: nobody else is to find it
+      options.backend = RendezvousBackend::kStatic;  // torchrun's idiom for one node: no other has to find it
       return {};
     }
     if (!address.ok() || address->is_unix() || address->host.empty() || port_zero)
@@ -88,7 +88,7 @@ Result<Duration> positive_seconds(const std::string& key, const std::string& tex
 }
 
 // By torchrun's names, and by curl's.
-std::string* place_of(const std::string& key, EtcdAccess& access) {
+std::string* field_of(const std::string& key, EtcdAccess& access) {
   if (key == "user") return &access.user;
   if (key == "cacert") return &access.ca_file;
   if (key == "ssl_cert" || key == "cert") return &access.certificate_file;
@@ -124,11 +124,11 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
       options.is_host = value == "1" || value == "true";
     } else if (key == "close_timeout" || key == "read_timeout") {
       options.without_effect.push_back(key + " of --rdzv-conf");
-    } else if (std::string* const place = place_of(key, options.etcd)) {
+    } else if (std::string* const field = field_of(key, options.etcd)) {
       if (options.backend != RendezvousBackend::kEtcd)
         return usage("--rdzv-conf " + key + " belongs to --rdzv-backend etcd", "leave it out");
       if (value.empty()) return usage("--rdzv-conf " + key + " is empty", "leave it out, or name one");
-      *place = value;
+      *field = value;
     } else {
       static const std::string known[] = {
           "join_timeout", "timeout", "last_call_timeout", "keep_alive_interval", "is_host",
