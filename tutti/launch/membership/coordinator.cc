@@ -196,7 +196,7 @@ bool Coordinator::take_notes() {
 
 void Coordinator::read_note(const std::string& text) {
   auto note = parse_note(text);
-  if (!note) return options_.say("a node has come whose words are not understood: is it another version of tutti?");
+  if (!note) return options_.say("a node sent a message that is not understood: is it another version of tutti?");
   if (!note->join) {
     center_->forget(number_of(note->leave));
     return table_.leave(note->leave, now());
@@ -267,7 +267,7 @@ void Coordinator::refuse(const MembershipStep& step) {
   expect_others();
   for (const std::string& key : own) {
     const Status told = insist([&] { return store_->set(key, text); });
-    if (!told.ok()) options_.say("this node could not be told why it is turned away: " + to_string(told.error()));
+    if (!told.ok()) options_.say("this node could not learn why it is turned away: " + to_string(told.error()));
   }
 }
 

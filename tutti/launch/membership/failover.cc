@@ -107,7 +107,7 @@ void FailoverPrimary::turn() {
   const std::size_t count = voters.count(votes);
   if (voters.enough_for_primary(count)) {
     if (server_.go_on().ok())
-      say_("the node that keeps a copy of the store is silent: the store goes on without it, as " +
+      say_("the node that keeps a copy of the store is silent: the store continues without it, because " +
            of_nodes(count, voters) + " are here");
     return;
   }
@@ -225,8 +225,8 @@ void Redirect::check(Former& former) {
     if (!redirect.ok() || *redirect == here_) return;
   }
   if (!(*store)->set(keys::kMoved, here_)) return;  // in a second again
-  say_("somebody began to serve the job's store at " + to_string(former.address) +
-       " again, and is told that it is here, at " + here_);
+  say_("a node began to serve the job's store at its former address " + to_string(former.address) +
+       ": it is redirected to " + here_);
 }
 
 }  // namespace tutti::membership

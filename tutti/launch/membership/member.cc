@@ -87,7 +87,7 @@ Result<Round> Member::join() {
       auto round = begin_round(*assignment);
       if (round.ok() || round.error().code == Code::kMismatch) return round;
       options_.say("round " + std::to_string(assignment->round) +
-                   " has gone before this node could take part: " + to_string(round.error()));
+                   " ended before this node could take part: " + to_string(round.error()));
       ++visit_;
     }
     deadline = Deadline::after(options_.timeout);  // all was well until now
@@ -295,7 +295,7 @@ Result<std::optional<Assignment>> Member::read_assignment(const std::string& ans
   if (!assignment || !assignment->refused) (void)store_->remove(key);  // nobody reads it again; it only takes room
   if (assignment) return assignment;
   return Error{.code = Code::kMismatch,
-               .detail = "the coordinator (" + coordinator_text_ + ") says what is not understood",
+               .detail = "the coordinator (" + coordinator_text_ + ") sent an answer that is not understood",
                .hint = "install the same version of tutti on all nodes"};
 }
 
@@ -478,7 +478,7 @@ RoundEnd Member::report(const Fault& fault) {
   const auto ended = store_->compare_set(keys::end(round_.number), std::nullopt, encode(mine));
   if (!ended.ok() && has_failover() && !fault.final) {  // the round has ended with the node that served the store
     lose_store("lost the store of " + coordinator_text_ + " (" + to_string(ended.error()) +
-               ") when it was to tell: " + fault.text);
+               ") while it reported: " + fault.text);
     return *end_;
   }
   if (!ended.ok()) return ends_here();

@@ -194,7 +194,7 @@ StoreServer* StoreRendezvous::server() {
     back_to_primary();
     place_ = server_->address();
     address_ = to_string(place_);
-    options_.say("the store of the job is served here now, at " + address_ + ": nodes that come later meet there");
+    options_.say("the store of the job is served here now, at " + address_ + ": nodes that come later join there");
     redirect_from(former);
   }
   return server_.get();
@@ -212,7 +212,8 @@ void StoreRendezvous::redirect_from(const Address& former) {
   if (!old.ok()) return;
   const Status stored = server_->local()->set(keys::kFormer, text);
   if (!stored)
-    return options_.say("who comes to the old place will not be told of the new one: " + to_string(stored.error()));
+    return options_.say("nodes that come to the former address of the store will not be redirected: " +
+                        to_string(stored.error()));
   std::vector<Address> places;
   for (const Address& place : *old)
     if (place != server_->address() && std::find(places.begin(), places.end(), place) == places.end())
@@ -237,7 +238,7 @@ std::optional<std::string> StoreRendezvous::moved_to(Store* store) {
 
 Status StoreRendezvous::follow_redirect(const std::string& address) {
   Address place = TUTTI_TRY(parse_address(address));
-  options_.say("the job goes on at " + address + ", not at " + to_string(place_) + ": this node comes there");
+  options_.say("the job continues at " + address + ", not at " + to_string(place_) + ": this node joins it there");
   if (server_) old_server_ = std::move(server_);
   moved_ = true;
   pair_ = {};
@@ -378,7 +379,7 @@ StorePair StoreRendezvous::keep_copy(const Participants& participants, const Add
     if (standby.ok()) {
       standby_ = *std::move(standby);
     } else if (standby.error().code != Code::kLimit || deadline.expired()) {
-      options_.say("the store has no successor in this round: " + to_string(standby.error()));
+      options_.say("the store has no standby in this round: " + to_string(standby.error()));
       return alone;
     } else {  // the last one is just leaving
       std::this_thread::sleep_for(kStandbyPause);
@@ -396,12 +397,12 @@ Result<StorePair> StoreRendezvous::await_pair(const Participants& participants) 
     if (text.ok()) {
       if (auto pair = parse_store_pair(*text)) return *std::move(pair);
       return Error{.code = Code::kMismatch,
-                   .detail = "what the successor of the store says is not understood",
+                   .detail = "the message of the store's standby is not understood",
                    .hint = "install the same version of tutti on all nodes"};
     }
     if (text.error().code != Code::kTimeout || deadline.expired()) return text.status();
     if (TUTTI_TRY(store_->check({keys::end(participants.round)})))
-      return Error{.code = Code::kAborted, .detail = "it has ended before the store had its successor"};
+      return Error{.code = Code::kAborted, .detail = "it ended before the store had its standby"};
   }
 }
 
