@@ -1,8 +1,11 @@
 // The suite of rendezvous_conformance.cc for the backends that need no server: --rdzv-backend static and elastic, and
-// the one in memory. tests/etcd has etcd's.
+// two in memory. One implements the interface itself; the other is the smallest backend with a coordinator and
+// heartbeats, which shows what a new one has to provide. tests/etcd has etcd's.
 #include "tests/conformance/rendezvous_conformance.h"
 #include "tests/harness/memory_rendezvous.h"
 #include "tests/harness/reserved_port.h"
+#include "tutti/launch/membership/member.h"
+#include "tutti/store/memory_store.h"
 
 namespace tutti {
 namespace {
@@ -41,15 +44,58 @@ class MemoryWorld final : public RendezvousWorld {
   std::optional<test::MemoryJob> job_;
 };
 
+// A store that all nodes reach and that outlives them, as a database of the site would.
+class SharedStoreNode final : public membership::Member {
+ public:
+  SharedStoreNode(NodesOptions options, Store& store) : Member(options, limits_of(options)), shared_(store) {}
+
+ private:
+  using CoordinatorAddress = membership::CoordinatorAddress;
+
+  Result<std::unique_ptr<Store>> connect(Deadline deadline) override { return shared_.clone(deadline); }
+  std::string address() const override { return "memory"; }
+  std::string local_address() const override { return "127.0.0.1"; }
+  std::string server_name() const override { return "this process"; }
+  Error explain_unreachable(Error error) const override { return error; }
+  Result<Choice> choose(const std::optional<CoordinatorAddress>& other, Deadline, double&) override {
+    if (!other) return Choice::kClaim;
+    if (other->id != suspect_) return Choice::kFollow;
+    return TUTTI_TRY(answers(*other)) ? Choice::kFollow : Choice::kClaim;
+  }
+  Result<std::unique_ptr<Store>> prepare_claim(membership::CoordinatorOptions&,
+                                               const std::optional<CoordinatorAddress>&) override {
+    return store_->clone(Deadline::after(membership::kCallLimit));
+  }
+  void on_coordinator_lost(bool) override {}
+  Status settle_store(const membership::Participants&, Round& round) override {
+    round.store = "memory";
+    return {};
+  }
+  void inform_ranks(const std::string& why) override { (void)store_->set(membership::keys::fault(round_.number), why); }
+
+  Store& shared_;
+};
+
+class SharedStoreWorld final : public RendezvousWorld {
+ public:
+  std::unique_ptr<Rendezvous> open(NodesOptions options) override {
+    return std::make_unique<SharedStoreNode>(std::move(options), store_);
+  }
+
+ private:
+  MemoryStore store_;
+};
+
 RendezvousMaker store(const std::string& name, RendezvousBackend backend) {
   return {name, [backend] { return std::make_unique<StoreWorld>(backend); }, backend == RendezvousBackend::kStatic};
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RendezvousConformance,
-                         testing::Values(store("Static", RendezvousBackend::kStatic),
-                                         store("Elastic", RendezvousBackend::kElastic),
-                                         RendezvousMaker{"Memory", [] { return std::make_unique<MemoryWorld>(); }}),
-                         name_of_rendezvous);
+INSTANTIATE_TEST_SUITE_P(
+    Backends, RendezvousConformance,
+    testing::Values(RendezvousMaker{"SharedStore", [] { return std::make_unique<SharedStoreWorld>(); }},
+                    store("Static", RendezvousBackend::kStatic), store("Elastic", RendezvousBackend::kElastic),
+                    RendezvousMaker{"Memory", [] { return std::make_unique<MemoryWorld>(); }}),
+    name_of_rendezvous);
 
 }  // namespace
 }  // namespace tutti
