@@ -230,11 +230,6 @@ JoinRequest Member::request() const {
 
 Status Member::send_request() { return store_->push(keys::inbox(coordinator_->term), join_note(request())); }
 
-bool Member::interrupted() const {
-  pollfd fd{options_.interrupt, POLLIN, 0};
-  return options_.interrupt >= 0 && poll(&fd, 1, 0) > 0;
-}
-
 Status Member::pause(Duration length) const {
   pollfd fd{options_.interrupt, POLLIN, 0};
   const int limit = int(std::chrono::ceil<std::chrono::milliseconds>(length).count());
@@ -352,17 +347,16 @@ Result<Round> Member::begin_round(const Assignment& assignment) {
   if (heartbeat_) heartbeat_->set_round(round_.number);
   TUTTI_TRY(settle_store(*participants, round_));
   watch_ = TUTTI_TRY(KeyWatch::open(*store_, keys::end(round_.number), Deadline::after(kCallLimit)));
-  TUTTI_TRY(watch_events());
+  watch_events();
   return round_;
 }
 
-Status Member::watch_events() {
-  events_ = TUTTI_TRY(new_epoll());
+// The kernel has removed the descriptors of the last round, which are closed.
+void Member::watch_events() {
   for (const int fd : {watch_->fd(), heartbeat_ ? heartbeat_->fd() : -1}) {
     epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
     if (fd >= 0) (void)epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
   }
-  return {};
 }
 
 // ---- a round ----

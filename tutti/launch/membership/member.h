@@ -137,8 +137,7 @@ class Member : public Rendezvous {
   Result<Round> begin_round(const Assignment& assignment);
   JoinRequest request() const;
   Error sent_home(Error error);
-  bool interrupted() const;
-  Status watch_events();
+  void watch_events();
   void drop_store();
 
   // A round.
@@ -153,7 +152,7 @@ class Member : public Rendezvous {
 
   std::unique_ptr<Coordinator> own_;  // if this agent coordinates
   std::unique_ptr<KeyWatch> watch_;   // of what ends the round
-  Fd events_;                         // epoll of watch and heartbeat
+  const Fd events_;                   // epoll of watch and heartbeat
   int visit_ = 0;
   std::vector<Fault> past_;       // that ended earlier rounds
   std::string coordinator_text_;  // for messages
