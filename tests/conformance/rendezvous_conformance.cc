@@ -240,7 +240,9 @@ TEST_P(RendezvousConformance, ASpareIsSentHomeWhenTheJobEnds) {
   nodes.join();
   Rendezvous& spare = nodes.add(options_of(1, 1, 2));
   auto joined = std::async(std::launch::async, [&] { return spare.join(); });
-  if (GetParam().numbered) EXPECT_EQ(joined.get().error().code, Code::kMismatch) << "two nodes of one number";
+  if (GetParam().numbered) {
+    EXPECT_EQ(joined.get().error().code, Code::kMismatch) << "two nodes of one number";
+  }
   for (const int node : {0, 1}) {
     EXPECT_FALSE(nodes[node].next_event().has_value());
     nodes[node].finished();

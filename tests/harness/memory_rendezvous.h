@@ -122,7 +122,9 @@ class MemoryNode final : public Rendezvous {
   }
   int fd() const override {
     MutexLock lock(job_.mutex_);
-    if (!event_) event_ = make_eventfd().or_throw();
+    if (event_) return event_.get();
+    event_ = make_eventfd().or_throw();
+    (void)eventfd_write(event_.get(), 1);  // something may have come already
     return event_.get();
   }
   const std::optional<RoundEnd>& next_event() override {

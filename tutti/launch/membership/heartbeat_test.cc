@@ -16,8 +16,8 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const Credentials kJob{.secret = Secret::from_text("sesame"), .job = "job"};
-constexpr HeartbeatTimes kFast{.period = milliseconds(20), .lost_after = milliseconds(400)};
+const Credentials kHeartbeatJob{.secret = Secret::from_text("sesame"), .job = "job"};
+constexpr HeartbeatTimes kTimes{.period = milliseconds(20), .lost_after = milliseconds(400)};
 constexpr HeartbeatTimes kPatient{.period = milliseconds(20), .lost_after = seconds(60)};
 const HeartbeatTable::Socket kFrom(16, std::byte(1)), kElsewhere(16, std::byte(2));
 
@@ -42,7 +42,7 @@ class Heartbeats : public testing::Test {
  protected:
   // A ping there and its echo back, a period later.
   void exchange() {
-    time_ += kFast.period;
+    time_ += kTimes.period;
     const auto ping = agent_.tick(time_);
     ASSERT_TRUE(ping.has_value());
     const auto echo = table_.receive(*ping, kFrom, time_);
@@ -51,14 +51,14 @@ class Heartbeats : public testing::Test {
   }
 
   Clock::time_point time_ = now();
-  HeartbeatTable table_{kFast, HeartbeatTable::Role::kCoordinator};
-  HeartbeatClient agent_{1, kFast, [this](std::int32_t) { return ++asked_ > 0; }, time_};
+  HeartbeatTable table_{kTimes, HeartbeatTable::Role::kCoordinator};
+  HeartbeatClient agent_{1, kTimes, [this](std::int32_t) { return ++asked_ > 0; }, time_};
   int asked_ = 0;
 };
 
 TEST_F(Heartbeats, BothSidesAreWellWhileTheyHearEachOther) {
   table_.expect(1, time_);
-  for (const auto end = time_ + 3 * kFast.lost_after; time_ < end;) {
+  for (const auto end = time_ + 3 * kTimes.lost_after; time_ < end;) {
     exchange();
     ASSERT_EQ(agent_.state(), HeartbeatState::kWell);
     ASSERT_THAT(table_.silent(time_), IsEmpty());
@@ -70,7 +70,7 @@ TEST_F(Heartbeats, ADeadAgentIsCertainAfterASecondOfSilence) {
   table_.expect(1, time_);
   exchange();
   exchange();  // its second datagram proves that it lives
-  time_ += kFast.lost_after / 2;
+  time_ += kTimes.lost_after / 2;
   EXPECT_THAT(table_.silent(time_), IsEmpty());
   const auto questions = table_.questions(time_);
   ASSERT_EQ(questions.size(), 1u);
@@ -96,12 +96,12 @@ TEST_F(Heartbeats, ADatagramTakesARefusalBack) {
 
 TEST_F(Heartbeats, SilenceIsNoticedOnBothSides) {
   table_.expect(1, time_);
-  time_ += kFast.lost_after / 2;
+  time_ += kTimes.lost_after / 2;
   EXPECT_TRUE(agent_.tick(time_).has_value());
   EXPECT_EQ(agent_.state(), HeartbeatState::kWell);
   EXPECT_THAT(table_.silent(time_), IsEmpty());
-  EXPECT_LT(agent_.next_turn() - time_, kFast.period) << "it asks more often now";
-  time_ += kFast.lost_after;
+  EXPECT_LT(agent_.next_turn() - time_, kTimes.period) << "it asks more often now";
+  time_ += kTimes.lost_after;
   agent_.tick(time_);
   EXPECT_EQ(agent_.state(), HeartbeatState::kSilent);
   const auto silent = table_.silent(time_);
@@ -113,7 +113,7 @@ TEST_F(Heartbeats, SilenceIsNoticedOnBothSides) {
 // A cut in one direction: the pings arrive, the echoes do not.
 TEST_F(Heartbeats, APingAloneProvesNothing) {
   table_.expect(1, time_);
-  for (const auto end = time_ + 2 * kFast.lost_after; time_ < end; time_ += kFast.period)
+  for (const auto end = time_ + 2 * kTimes.lost_after; time_ < end; time_ += kTimes.period)
     if (const auto ping = agent_.tick(time_)) table_.receive(*ping, kFrom, time_);
   EXPECT_EQ(agent_.state(), HeartbeatState::kSilent);
   EXPECT_EQ(table_.silent(time_).size(), 1u);
@@ -173,24 +173,28 @@ TEST_F(Heartbeats, AVoteIsGivenOnceItIsAskedFor) {
 }
 
 TEST(Heartbeat, WithoutADescriptorOrAThreadIsAnError) {
-  const auto center = HeartbeatCenter::open("127.0.0.1", 0, kJob, kFast).or_throw();
+  const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   const auto text_of = [](const auto& opened) { return opened.ok() ? "opened" : to_string(opened.error()); };
   for (const int more : {1, 2}) {  // the first is the socket, an agent needs two beside it
     const test::FewDescriptors few(more);
-    EXPECT_THAT(text_of(Heartbeat::open(center->address(), 1, kJob, kFast)), HasSubstr("cannot make an eventfd"));
+    EXPECT_THAT(text_of(Heartbeat::open(center->address(), 1, kHeartbeatJob, kTimes)),
+                HasSubstr("cannot make an eventfd"));
     if (more > 1) continue;
-    EXPECT_THAT(text_of(HeartbeatCenter::open("127.0.0.1", 0, kJob, kFast)), HasSubstr("cannot make an eventfd"));
+    EXPECT_THAT(text_of(HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes)),
+                HasSubstr("cannot make an eventfd"));
   }
   const test::NoThreads none;
-  EXPECT_THAT(text_of(HeartbeatCenter::open("127.0.0.1", 0, kJob, kFast)), HasSubstr("could not start a thread"));
-  EXPECT_THAT(text_of(Heartbeat::open(center->address(), 1, kJob, kFast)), HasSubstr("could not start a thread"));
+  EXPECT_THAT(text_of(HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes)),
+              HasSubstr("could not start a thread"));
+  EXPECT_THAT(text_of(Heartbeat::open(center->address(), 1, kHeartbeatJob, kTimes)),
+              HasSubstr("could not start a thread"));
 }
 
 TEST(Heartbeat, AWrongSecretKeepsNobodyAlive) {
-  const auto center = HeartbeatCenter::open("127.0.0.1", 0, kJob, kFast).or_throw();
+  const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   center->expect(1);
   const auto stranger =
-      Heartbeat::open(center->address(), 1, {.secret = Secret::from_text("guess"), .job = "job"}, kFast).or_throw();
+      Heartbeat::open(center->address(), 1, {.secret = Secret::from_text("guess"), .job = "job"}, kTimes).or_throw();
   EXPECT_TRUE(test::eventually([&] { return stranger->lost() && !center->silent().empty(); }));
   EXPECT_FALSE(stranger->ever_heard());
   EXPECT_FALSE(center->heard(1).has_value());
@@ -198,9 +202,9 @@ TEST(Heartbeat, AWrongSecretKeepsNobodyAlive) {
 
 // The kernel of its host refuses what is sent there.
 TEST(Heartbeat, ADeadAgentIsCertain) {
-  const auto center = HeartbeatCenter::open("127.0.0.1", 0, kJob, kPatient).or_throw();
+  const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kPatient).or_throw();
   center->expect(1);
-  auto agent = Heartbeat::open(center->address(), 1, kJob, kPatient).or_throw();
+  auto agent = Heartbeat::open(center->address(), 1, kHeartbeatJob, kPatient).or_throw();
   EXPECT_TRUE(test::eventually([&] { return center->heard(1).has_value(); }));
   agent.reset();
   EXPECT_TRUE(test::eventually([&] { return !center->silent().empty(); }));
@@ -208,9 +212,9 @@ TEST(Heartbeat, ADeadAgentIsCertain) {
 }
 
 TEST(Heartbeat, ADeadCoordinatorIsGone) {
-  auto center = HeartbeatCenter::open("127.0.0.1", 0, kJob, kFast).or_throw();
+  auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   center->expect(1);
-  const auto agent = Heartbeat::open(center->address(), 1, kJob, kPatient).or_throw();
+  const auto agent = Heartbeat::open(center->address(), 1, kHeartbeatJob, kPatient).or_throw();
   center.reset();
   pollfd event = {agent->fd(), POLLIN, 0};
   ASSERT_EQ(poll(&event, 1, 60'000), 1);

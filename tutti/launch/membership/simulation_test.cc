@@ -125,9 +125,10 @@ class World {
     std::set<std::string> ids;
     for (const JoinRequest& node : participants.nodes) {
       EXPECT_TRUE(ids.insert(node.id).second) << "one place each";
-      for (const SimulatedAgent& a : agents_)
-        if (a.id == node.id && a.alive && !a.cut)
-          EXPECT_EQ(a.round, -1) << "a node that is given a place has no workers any more";
+      for (const SimulatedAgent& a : agents_) {
+        if (a.id != node.id || !a.alive || a.cut) continue;
+        EXPECT_EQ(a.round, -1) << "a node that is given a place has no workers any more";
+      }
     }
   }
   void check_agents() {
