@@ -18,11 +18,8 @@
 #include "tutti/doctor/examination.h"
 #include "tutti/doctor/pair_probe.h"
 #include "tutti/launch/affinity/rank_table.h"
-#include "tutti/launch/membership/heartbeat.h"
-#include "tutti/launch/membership/messages.h"
-#include "tutti/launch/membership/round.h"
+#include "tutti/launch/membership/protocol.h"
 #include "tutti/launch/monitor/node_status.h"
-#include "tutti/launch/roll_call.h"
 #include "tutti/launch/ssh/protocol.h"
 #include "tutti/planning/schedules/measured.h"
 #include "tutti/rendezvous/assembly.h"
@@ -121,15 +118,16 @@ void add_notes() {
        bytes_of({0xa2, 0x64}) + "boot" + bytes_of({0x61}) + "a" + bytes_of({0x64}) + "boot" + bytes_of({0x61}) + "b");
 
   const std::string zero(1, '\0');
-  seed("launch", "roll",
-       bytes_of({0}) + encode(RollNote{.ranks = 2, .listed = {2, 1}, .host = "a"}) + zero +
-           encode(RollNote{.ranks = 1, .listed = {}, .host = "b"}));
-  seed("launch", "short_list",
-       bytes_of({0}) + encode(RollNote{.ranks = 2, .listed = {2}, .host = "a"}) + zero +
-           encode(RollNote{.ranks = 1, .listed = {}, .host = "b"}));
-  seed("launch", "end", bytes_of({1}) + encode_end(Fault{.text = "rank 2 was killed", .code = 137, .report = true}));
-  seed("launch", "error_file", bytes_of({2}) + R"({"message": {"message": "out of luck", "extraInfo": {}}})");
-  seed("launch", "plain_error_file", bytes_of({2}) + "out of luck\n");
+  seed("membership", "notes",
+       bytes_of({0}) + encode(membership::NodeNote{.ranks = 2, .listed = {2, 1}, .host = "a"}) + zero +
+           encode(membership::NodeNote{.ranks = 1, .listed = {}, .host = "b"}));
+  seed("membership", "short_list",
+       bytes_of({0}) + encode(membership::NodeNote{.ranks = 2, .listed = {2}, .host = "a"}) + zero +
+           encode(membership::NodeNote{.ranks = 1, .listed = {}, .host = "b"}));
+  seed("membership", "fault",
+       bytes_of({1}) + membership::encode_fault(Fault{.text = "rank 2 was killed", .code = 137, .report = true}));
+  seed("error_file", "message", R"({"message": {"message": "out of luck", "extraInfo": {}}})");
+  seed("error_file", "plain", "out of luck\n");
 
   seed("ssh", "hosts", bytes_of({0}) + "a:8,user@b:2,[fd00::1]:1");
   seed("ssh", "hostfile", bytes_of({1}) + "a slots=8 # first\nb:2\n\nc 4\n[fd00::1]:3\n");
@@ -186,10 +184,12 @@ void add_notes() {
 }
 
 void add_what_others_tell() {
-  seed("launch", "store_pair",
-       bytes_of({3}) + encode(StorePair{.round = 2, .servers = "10.0.0.1:1,10.0.0.2:1", .successor = "a", .box = "b"}));
-  seed("launch", "news",
-       bytes_of({4}) + encode(RoundEnd{.kind = RoundEnd::Kind::kMembership, .text = "node d came", .gentle = true}));
+  seed("membership", "store_pair",
+       bytes_of({3}) +
+           encode(membership::StorePair{.round = 2, .servers = "10.0.0.1:1,10.0.0.2:1", .standby = "a", .votes = "b"}));
+  seed("membership", "round_end",
+       bytes_of({4}) +
+           membership::encode(RoundEnd{.kind = RoundEnd::Kind::kMembership, .text = "node d came", .gentle = true}));
 
   const Error full{.code = Code::kSystem, .detail = "cannot write x", .hint = "make room", .errno_value = 28};
   seed("remote_error", "full", encode_error(full));
@@ -229,10 +229,11 @@ void add_what_others_tell() {
   seed("probe_command", "too_large", probe(kTake, ~0ull) + probe(kGive, ProbeCommand::kMostTransfer + 1));
   seed("probe_command", "another_protocol", "GET / HTTP/1.1\r\n\r\n");
 
-  const auto ping = pulse::encode({.round = 1, .id = 7, .own = 9, .other = 8, .voice = 0}, crypto::Digest{});
+  const auto ping =
+      membership::encode(membership::Datagram{.round = 1, .id = 7, .own = 9, .other = 8, .vote = 0}, crypto::Digest{});
   const std::string datagram(reinterpret_cast<const char*>(ping.data()), ping.size());
-  seed("pulse_datagram", "ping", bytes_of({1}) + datagram);
-  seed("pulse_datagram", "without_proof", bytes_of({0}) + datagram);
+  seed("membership", "ping", bytes_of({2, 1}) + datagram);
+  seed("membership", "without_proof", bytes_of({2, 0}) + datagram);
 
   seed("etcd", "transaction",
        bytes_of({0}) + R"({"header":{"revision":"7"},"succeeded":true,"responses":[{"response_range":{"kvs":[{"key":)" +

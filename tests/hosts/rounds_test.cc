@@ -159,13 +159,14 @@ TEST_F(Rounds, TheFirstNodeThatIsStartedAgainFindsTheJob) {
   EXPECT_EQ(a.wait().code, 137);
   for (Running* node : {&b, &c}) node->await_out("world 2 in 1");
   Running again = start(0, elastic("2:3", rank()));
-  again.await_err("the job goes on at 10.77.0.");
+  again.await_err("the job continues at 10.77.0.");
   for (Running* node : {&again, &b, &c}) node->await_out("world 3 in 2");
   b.send(SIGINT);
   const Ended here = b.wait(), there = c.wait(), back = again.wait();
   for (const Ended* ended : {&here, &there, &back}) EXPECT_EQ(ended->code, 130);
-  EXPECT_THAT(here.err + there.err,
-              HasSubstr("somebody began to serve the job's store at node-a:29400 again, and is told that it is here"));
+  EXPECT_THAT(
+      here.err + there.err,
+      HasSubstr("a node began to serve the job's store at its former address node-a:29400: it is redirected to "));
   for (const Ended* ended : {&here, &there})
     EXPECT_THAT(ended->err, HasSubstr("the nodes meet anew: node-a at 10.77.0.1 has come"));
   EXPECT_THAT(back.out, Not(HasSubstr("world 3 in 0")));
@@ -236,7 +237,7 @@ TEST_F(Rounds, TheNodeThatKeepsTheCopyIsDoneWithout) {
   a.await_out("world 2 in 0");
   b.await_out("world 2 in 0");
   must(hosts().power_off(1));
-  a.await_err("the store goes on without it, as 1 of 2 nodes are here");
+  a.await_err("the store continues without it, because 1 of 2 nodes are here");
   a.await_out("world 1 in 1");
   end(a);
 }

@@ -15,8 +15,8 @@
 #include "tutti/base/memory.h"
 #include "tutti/launch/affinity/rank_table.h"
 #include "tutti/launch/exit_codes.h"
+#include "tutti/launch/membership/rendezvous.h"
 #include "tutti/launch/monitor/status_server.h"
-#include "tutti/launch/nodes.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/prepare.h"
 #include "tutti/launch/process.h"
@@ -63,7 +63,7 @@ Status check_descriptor_limit(int ranks) {
 }
 
 Result<int> run_prepared(Prepared& job, const Fd& supervisor_gone, const Fd& ssh_node) {
-  auto opened = Nodes::open(job.nodes);
+  auto opened = open_rendezvous(job.nodes);
   if (!opened.ok()) {
     Error error = opened.error();
     if (error.code == Code::kAddressInUse)

@@ -6,7 +6,7 @@
 
 #include "tutti/launch/agent/agent.h"
 #include "tutti/launch/agent/restart_policy.h"
-#include "tutti/launch/membership/rendezvous_options.h"
+#include "tutti/launch/membership/options.h"
 
 namespace tutti {
 

@@ -19,14 +19,13 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/affinity/rank_table.h"
-#include "tutti/launch/agent/restart_policy.h"
+#include "tutti/launch/membership/addresses.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/job_secret.h"
 #include "tutti/rendezvous/reach_store.h"
 #include "tutti/trace/flight/dump.h"
 #include "tutti/transport/address.h"
-#include "tutti/transport/socket.h"
 
 namespace tutti {
 namespace {
@@ -52,14 +51,13 @@ std::string new_job_id() {
   return text;
 }
 
-// A port that the program can bind: the given one, if it is free, or any. It is closed again at once.
-Result<int> free_port(const std::string& host, std::optional<int> wanted) {
-  const auto listener = listen(Address{.host = host, .port = std::uint16_t(wanted.value_or(0))});
-  if (listener.ok()) return int(listener->address.port);
-  Error error = listener.error();
-  if (wanted && error.code == Code::kAddressInUse)
-    error.hint =
-        "choose another --master-port, or leave it out on one node; or is this a second --node-rank 0 on this host?";
+// A port that the program can bind on node 0: the given one, if it is free, or any.
+Result<int> port_of_program(const std::string& host, std::optional<int> wanted) {
+  auto port = free_port(host, wanted.value_or(0));
+  if (port.ok() || !wanted || port.error().code != Code::kAddressInUse) return port;
+  Error error = port.error();
+  error.hint =
+      "choose another --master-port, or leave it out on one node; or is this a second --node-rank 0 on this host?";
   return error;
 }
 
@@ -94,7 +92,7 @@ Result<Address> store_address(const JobOptions& options, const std::string& mast
   const Address wanted{.host = master_address, .port = std::uint16_t(port)};
   if (options.node != 0) return wanted;
   // A literal loopback address is intended: several agents on one machine. A name that resolves to one is a mistake.
-  const bool meant = master_address == "localhost" || is_loopback(wanted);
+  const bool meant = is_loopback_text(wanted);
   const auto found = TUTTI_TRY(
       serving_addresses(wanted, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
   return found.front();
@@ -243,7 +241,7 @@ Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
         .hint = "the master port belongs to the program; give the store another one, or leave --store-port out"};
   }
   nodes.store = TUTTI_TRY(store_address(options, nodes.master_address, nodes.nodes, nodes.master_port));
-  if (by_number && nodes.nodes > 1 && (nodes.store.host == "localhost" || is_loopback(nodes.store)))
+  if (by_number && nodes.nodes > 1 && is_loopback_text(nodes.store))
     log::info("--master-addr " + nodes.master_address +
               " is each host's own loopback address: only nodes on this host meet there");
   if (options.node != 0 || !by_number) return {};
@@ -252,7 +250,7 @@ Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
     const Address wanted{.host = nodes.master_address};
     host = TUTTI_TRY(serving_addresses(wanted, "--master-addr", Identity::OneHost::kYes)).front().host;
   }
-  nodes.master_port = TUTTI_TRY(free_port(host, wanted_port));
+  nodes.master_port = TUTTI_TRY(port_of_program(host, wanted_port));
   return {};
 }
 

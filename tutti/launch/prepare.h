@@ -3,7 +3,7 @@
 // be checked without starting anything is checked here.
 #include "tutti/launch/agent/agent.h"
 #include "tutti/launch/job.h"
-#include "tutti/launch/nodes.h"
+#include "tutti/launch/membership/options.h"
 
 namespace tutti {
 

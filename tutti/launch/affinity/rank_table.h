@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/launch/nodes.h"
+#include "tutti/launch/membership/rendezvous.h"
 
 namespace tutti {
 

@@ -20,8 +20,8 @@
 #include "tutti/launch/agent/restart_policy.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/exit_codes.h"
+#include "tutti/launch/membership/rendezvous.h"
 #include "tutti/launch/monitor/status_server.h"
-#include "tutti/launch/nodes.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/output/run_folder.h"
 #include "tutti/launch/reports/json_report.h"
@@ -67,7 +67,7 @@ std::string announcement(const Layout& layout, const std::string& job, const std
 
 class Agent {
  public:
-  Agent(const AgentSpec& spec, Nodes& nodes, const Fd& supervisor_gone)
+  Agent(const AgentSpec& spec, Rendezvous& nodes, const Fd& supervisor_gone)
       : spec_(spec), nodes_(nodes), supervisor_gone_(supervisor_gone) {}
   Result<int> run();
 
@@ -105,7 +105,7 @@ class Agent {
   std::string this_node() const { return "node " + std::to_string(attempt_->round().node) + " (" + spec_.host + ")"; }
 
   const AgentSpec& spec_;
-  Nodes& nodes_;
+  Rendezvous& nodes_;
   const Fd& supervisor_gone_;
   Consoles consoles_{spec_.output.log_dir, spec_.output.json, spec_.host};
   std::optional<Signals> signals_;
@@ -125,12 +125,12 @@ Result<int> Agent::run() {
   signals_ = TUTTI_TRY(Signals::take());
   for (;;) {
     Result<Round> round = join();
-    if (!round.ok() && nodes_.news()) return dismissed(round.error());
+    if (!round.ok() && nodes_.round_end()) return dismissed(round.error());
     if (!round.ok()) return join_failed(round.error());
     if (const Status started = start(*std::move(round)); !started) return fail_to_start(started.error());
     live();
     if (!starts_again()) return conclude();
-    const RoundEnd news = *nodes_.news();
+    const RoundEnd news = *nodes_.round_end();
     if (news.kind == RoundEnd::Kind::kFault)
       attempt_->report("attempt " + std::to_string(attempt_->round().number), news);
     if (!news.verdict.reason.empty()) consoles_.say(news.verdict.reason);
@@ -145,13 +145,13 @@ Result<Round> Agent::join() {
     consoles_.errors().drain(Deadline::after(kConsoleLimit));
   }
   const EndAtOnce waiting(supervisor_gone_);
-  return nodes_.meet();
+  return nodes_.join();
 }
 
 // A spare node that was not needed ends as the job did.
 Result<int> Agent::dismissed(const Error& error) {
   consoles_.say("this node is not needed any more: " + error.detail);
-  const RoundEnd& news = *nodes_.news();
+  const RoundEnd& news = *nodes_.round_end();
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
   const bool fault = news.kind == RoundEnd::Kind::kFault;
@@ -202,7 +202,7 @@ int Agent::fail_to_start(const Error& error) {
   for (const int signal : signals_->read())
     if (error.code == Code::kAborted && signal != SIGCHLD && asks_for_the_end(signal)) code = 128 + signal;
   consoles_.say(to_string(error));
-  nodes_.publish({.text = this_node() + " could not start its ranks: " + error.detail, .code = code, .final = true});
+  nodes_.report({.text = this_node() + " could not start its ranks: " + error.detail, .code = code, .final = true});
   attempt_->stopping().kill();
   if (const auto ended = end_descendants(Deadline::after(kKillLimit)); !ended.ok())
     consoles_.say(to_string(ended.error()));
@@ -248,8 +248,8 @@ void Agent::turn() {
   attempt_->stopping().listen(events);
   attempt_->listen_to_monitor(events);
   if (others_save_until_) events.wake_at(others_save_until_->at());
-  if (!nodes_.one_node() && !nodes_.news()) {
-    events.watch(nodes_.descriptor(), POLLIN, [] {});  // on_nodes() follows every turn
+  if (!nodes_.one_node() && !nodes_.round_end()) {
+    events.watch(nodes_.fd(), POLLIN, [] {});  // on_nodes() follows every turn
     events.wake_after(kNodesTurn);
   }
   events.wait();
@@ -263,7 +263,7 @@ void Agent::turn() {
 }
 
 // The ranks of this node have ended well; those of other nodes may still run.
-bool Agent::waits_for_others() const { return !nodes_.news() && (attempt_->running() || others_save_until_); }
+bool Agent::waits_for_others() const { return !nodes_.round_end() && (attempt_->running() || others_save_until_); }
 
 void Agent::on_signals() {
   bool child = false;
@@ -330,9 +330,9 @@ void Agent::on_hang(const Fault& fault) {
 // that is stuck beside the failed one must not wait for it.
 RoundEnd Agent::publish(const Fault& fault) {
   attempt_->stopping().begin(spec_.grace);
-  if (nodes_.one_node()) return nodes_.publish(fault);
-  auto published = start_async([&] { return nodes_.publish(fault); });
-  if (!published.ok()) return nodes_.publish(fault);
+  if (nodes_.one_node()) return nodes_.report(fault);
+  auto published = start_async([&] { return nodes_.report(fault); });
+  if (!published.ok()) return nodes_.report(fault);
   while (published->wait_for(kPublishTurn) != std::future_status::ready) attempt_->stopping().on_time();
   return published->get();
 }
@@ -340,20 +340,20 @@ RoundEnd Agent::publish(const Fault& fault) {
 // Ranks that agree on a step to save at need each other until they have saved. So the other nodes learn of the signal
 // only once it is clear that the ranks here do not save.
 void Agent::publish_signal() {
-  nodes_.publish({.text = this_node() + " was told to stop by " + signal_name(user_signal_),
-                  .code = 128 + user_signal_,
-                  .final = true});
+  nodes_.report({.text = this_node() + " was told to stop by " + signal_name(user_signal_),
+                 .code = 128 + user_signal_,
+                 .final = true});
 }
 
 void Agent::on_last_end() {
-  if (nodes_.news()) return;
-  if (attempt_->running()) return nodes_.done();
+  if (nodes_.round_end()) return;
+  if (attempt_->running()) return nodes_.finished();
   if (user_signal_ == 0) return;
   if (code_of_ends(attempt_->workers().ends(), user_signal_) != kExitSaved) return publish_signal();
   if (user_signal_ == SIGTERM && nodes_.dispensable()) return leave_job();
   if (!others_save_until_) {
     others_save_until_ = Deadline::after(spec_.signal_grace);
-    nodes_.done();
+    nodes_.finished();
   } else if (others_save_until_->expired()) {
     publish_signal();
   }
@@ -369,8 +369,8 @@ void Agent::leave_job() {
 }
 
 void Agent::on_nodes() {
-  nodes_.update();
-  if (nodes_.news() && attempt_->running()) follow(*nodes_.news());
+  const std::optional<RoundEnd>& end = nodes_.next_event();
+  if (end && attempt_->running()) follow(*end);
 }
 
 // What ended the round on another node ends it here.
@@ -411,7 +411,7 @@ void Agent::on_time() {
 void Agent::end_job(const std::string& text, int code) { publish({.text = text, .code = code, .final = true}); }
 
 bool Agent::starts_again() const {
-  return nodes_.news() && nodes_.news()->again && user_signal_ == 0 && !timed_out_ && !supervisor_lost_ &&
+  return nodes_.round_end() && nodes_.round_end()->again && user_signal_ == 0 && !timed_out_ && !supervisor_lost_ &&
          !consoles_.reader_gone();
 }
 
@@ -436,7 +436,7 @@ std::string Agent::cause(int code) const {
   if (code == 0 || code == kExitSaved) return {};
   if (timed_out_) return kTimeIsUp;
   if (supervisor_lost_) return "the launcher of this node was killed";
-  const std::optional<RoundEnd>& news = nodes_.news();
+  const std::optional<RoundEnd>& news = nodes_.round_end();
   if (news && news->kind == RoundEnd::Kind::kFault) return news->fault.text;
   if (user_signal_ != 0) return this_node() + " was told to stop by " + signal_name(user_signal_);
   return consoles_.output_lost() ? "what the ranks said could not be written" : "nobody read what the ranks said";
@@ -450,7 +450,7 @@ void Agent::write_report(int code, const std::string& failure) {
     end.attempt = attempt_->round().number;
     end.restarts = attempt_->round().restarts_used;
   }
-  const std::optional<RoundEnd>& news = nodes_.news();
+  const std::optional<RoundEnd>& news = nodes_.round_end();
   const bool of_a_fault = news && news->kind == RoundEnd::Kind::kFault && failure == news->fault.text;
   if (of_a_fault) end.rank = news->fault.rank;
   if (of_a_fault && attempt_) end.details = attempt_->details();
@@ -462,7 +462,7 @@ void Agent::write_report(int code, const std::string& failure) {
 
 // The exit code, after the report that explains it.
 int Agent::verdict() {
-  const std::optional<RoundEnd>& news = nodes_.news();
+  const std::optional<RoundEnd>& news = nodes_.round_end();
   const bool fault = news && news->kind == RoundEnd::Kind::kFault;
   attempt_->report("the job", news);
   if (fault && !news->verdict.reason.empty()) consoles_.say(news->verdict.reason);
@@ -478,7 +478,7 @@ int Agent::verdict() {
 
 }  // namespace
 
-Result<int> run_agent(const AgentSpec& spec, Nodes& nodes, const Fd& supervisor_gone) {
+Result<int> run_agent(const AgentSpec& spec, Rendezvous& nodes, const Fd& supervisor_gone) {
   return Agent(spec, nodes, supervisor_gone).run();
 }
 

@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-class Nodes;
+class Rendezvous;
 struct Round;
 
 // What the user chooses about the agent's work. JobOptions has it from the command line, AgentSpec for the agent.
@@ -38,7 +38,7 @@ struct AgentSpec : AgentOptions {
   int input_rank = 0;                  // reads this process's standard input; -1: none does
   std::string host;                    // its name, for messages
   std::string job;
-  int max_restarts = 0;                      // for the program to know; Nodes decides about restarts
+  int max_restarts = 0;                      // for the program to know; NodesOptions::judge decides about restarts
   Credentials credentials;                   // for the job's store
   int secret_fd = -1;                        // -1: none
   int kept_memory_fd = -1;                   // base/memory.h; -1: none
@@ -53,6 +53,6 @@ struct AgentSpec : AgentOptions {
 // of the job; or the error that kept the nodes from a rendezvous. Blocks. Call from the main thread of the child of
 // run_supervised(), whose descriptor is `supervisor_gone`. When it returns no worker is alive and nothing that a worker
 // started.
-Result<int> run_agent(const AgentSpec& spec, Nodes& nodes, const Fd& supervisor_gone);
+Result<int> run_agent(const AgentSpec& spec, Rendezvous& nodes, const Fd& supervisor_gone);
 
 }  // namespace tutti

@@ -10,7 +10,7 @@
 #include "tutti/launch/agent/workers.h"
 #include "tutti/launch/monitor/monitor.h"
 #include "tutti/launch/monitor/peer_agents.h"
-#include "tutti/launch/nodes.h"
+#include "tutti/launch/membership/rendezvous.h"
 
 namespace tutti {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/launch/nodes.h"
+#include "tutti/launch/membership/rendezvous.h"
 #include "tutti/launch/reports/report.h"
 
 namespace tutti {

@@ -12,7 +12,7 @@
 #include "tutti/base/env.h"
 #include "tutti/launch/agent/agent.h"
 #include "tutti/launch/agent/events.h"
-#include "tutti/launch/nodes.h"
+#include "tutti/launch/membership/rendezvous.h"
 #include "tutti/launch/output/console.h"
 #include "tutti/launch/output/output.h"
 #include "tutti/launch/process.h"

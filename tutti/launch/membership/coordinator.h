@@ -1,6 +1,6 @@
 #pragma once
-// The coordinator at work: a thread that takes the notes of all agents out of the store, hears their heartbeats, keeps
-// the book (gathering.h), and tells everybody where to sit.
+// The coordinator of a job: a thread that takes the notes of all agents out of the store, hears their heartbeats,
+// maintains the membership table (membership.h), and sends every node its assignment.
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -13,11 +13,10 @@
 #include "tutti/base/mutex.h"
 #include "tutti/launch/membership/failover.h"
 #include "tutti/launch/membership/heartbeat.h"
-#include "tutti/launch/membership/membership_table.h"
-#include "tutti/launch/membership/round.h"
+#include "tutti/launch/membership/membership.h"
 #include "tutti/store/store.h"
 
-namespace tutti {
+namespace tutti::membership {
 
 struct CoordinatorOptions {
   Limits limits;
@@ -27,20 +26,14 @@ struct CoordinatorOptions {
   std::uint16_t port = 0;  // for heartbeats, if it is free
   Credentials credentials;
   Judge judge;
-  StoreServer* server = nullptr;  // where this agent serves the store too; outlives the coordination
-  std::shared_ptr<Vote> ballot;   // with a server
-  std::string predecessor;        // the id of who coordinated before and never does again, as we serve its store now
+  StoreServer* server = nullptr;  // if this agent serves the store too; outlives the coordinator
+  std::shared_ptr<Vote> vote;     // with a server
+  std::string predecessor;        // the id of the last coordinator, if it will never come back: we serve its store now
+  // The store is an arbiter: it outlives all nodes, so what they say there tells dead nodes from nodes that the
+  // coordinator merely cannot hear. It is not the store of the ranks.
+  bool arbiter = false;
   std::function<void(const std::string&)> say;  // from the thread
 };
-
-// What a node says in the inbox.
-std::string come_note(const JoinRequest& comer);
-std::string leave_note(const std::string& id);
-
-// An HMAC over all else that the coordinator says of itself, with a key for this alone that follows from the secret and
-// the job: who holds another secret sees that, and it is worth as much for guessing as the proof of the store's
-// handshake. It stands in the store, which with etcd lets in whoever reaches it.
-std::string proof_of(const Credentials& credentials, const CoordinatorAddress& coordinator);
 
 class Coordinator {
  public:
@@ -54,8 +47,8 @@ class Coordinator {
   // Another agent coordinates now, or the store is lost.
   bool is_over() const { return over_; }
   // This agent serves the store, and too few of the nodes answer: it may decide nothing.
-  bool is_cut_off() const { return incumbent_ && incumbent_->is_cut_off(); }
-  // Until all others have said goodbye, or are lost; false: at the deadline some had not.
+  bool is_cut_off() const { return primary_ && primary_->is_cut_off(); }
+  // Until all others have left or are lost; false: at the deadline some had not.
   bool wait_for_others(Deadline deadline);
   // Until all others that were refused have read why, or are lost, or the deadline passes.
   void wait_for_readers(Deadline deadline);
@@ -66,21 +59,21 @@ class Coordinator {
   Status resume();
   void run();
   bool take_notes();  // false: the store is lost
-  bool is_deposed();
+  bool is_replaced();
   void read_note(const std::string& text);
   void look_for_end();
   void look_for_silent();
-  void look_for_doubted();
+  void look_for_suspected();
   void show_life();
-  void ask_witness();
+  void ask_arbiter();
   void carry_out(MembershipStep step);
   void refuse(const MembershipStep& step);
-  void look_who_has_read();
+  void check_readers();
   void expect_others();
   void count_others();
-  void seat_all(const Participants& roster);
+  void assign_all(const Participants& participants);
   void end_round(const MembershipStep& step);
-  void tell_waiting();
+  void inform_waiting();
   template <class Call>
   auto insist(Call call) -> decltype(call());
 
@@ -88,14 +81,15 @@ class Coordinator {
   const CoordinatorOptions options_;
   const CoordinatorAddress me_;
   const std::unique_ptr<HeartbeatCenter> center_;
-  std::unique_ptr<FailoverPrimary> incumbent_;
-  MembershipTable book_;
-  std::map<std::string, std::string> unread_;  // nodes that were refused, and their seats
-  Clock::time_point told_{};
-  std::string told_words_;
+  std::unique_ptr<FailoverPrimary> primary_;
+  MembershipTable table_;
+  std::map<std::string, std::string> unread_;  // nodes that were refused, and the keys that say so
+  Clock::time_point informed_{};
+  std::string waiting_text_;
   Clock::time_point asked_{};
-  std::int64_t beats_ = 0;                            // of keys::alive
-  std::map<std::string, Clock::time_point> missing_;  // lost, since when; behind a cut they may live, says the witness
+  std::int64_t beats_ = 0;  // of keys::alive
+  // With an arbiter: nodes that fell silent, and since when; behind a cut they may live.
+  std::map<std::string, Clock::time_point> missing_;
   std::atomic<bool> stop_{false}, over_{false};
   Mutex mutex_;
   std::condition_variable_any changed_;
@@ -103,4 +97,4 @@ class Coordinator {
   std::thread thread_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::membership

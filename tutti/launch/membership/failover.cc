@@ -1,97 +1,144 @@
-// Both sides look ten times a second whether there is anything to decide. Deciding is cheap and safe at any time: a
-// voice is given once a round (ballot.h), and the store itself refuses to go on while the other is heard.
+// Primary and standby check ten times a second whether there is anything to decide. Deciding is cheap and safe at any
+// time: a vote is given once a round, and the store itself refuses to continue while the other one is heard. A vote in
+// a newer round makes those of older rounds worthless: an agent that takes part in a round knows that both stores have
+// its participants, so nothing is decided by an earlier round any more.
 //
-// The electorate is the newest roster that both stores have. The incumbent is told of it when the roster is stored, for
-// then its successor has confirmed it; the successor reads it from its copy, which cannot change any more by the time
-// it decides: it has heard nothing for 2.5 s.
+// The voters are the newest participants that both stores have. The primary learns them when they are stored, for then
+// its standby has confirmed them. The standby reads them from its copy, which cannot change any more by the time it
+// decides: it has heard nothing for 2.5 s.
 #include "tutti/launch/membership/failover.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "tutti/base/text.h"
-#include "tutti/launch/membership/keys.h"
-#include "tutti/launch/membership/messages.h"
+#include "tutti/base/thread.h"
+#include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::membership {
 namespace {
 
-constexpr auto kSuccessionTurn = std::chrono::milliseconds(100);
-constexpr auto kSuccessionPatience = std::chrono::milliseconds(500);  // for votes to come back from the running nodes
+constexpr auto kFailoverTurn = std::chrono::milliseconds(100);
+constexpr auto kFailoverPatience = std::chrono::milliseconds(500);  // for votes to come back from the running nodes
 constexpr auto kProbeLimit = std::chrono::seconds(1);
+constexpr auto kRedirectTurn = std::chrono::seconds(1);
+constexpr auto kRedirectTry = std::chrono::seconds(1);
+constexpr auto kOfStrangers = std::chrono::seconds(30);  // to check a port again that another job has by now
 
-std::string of_nodes(std::size_t voices, const Electorate& electorate) {
-  return std::to_string(voices) + " of " + std::to_string(electorate.members.size()) + " nodes";
+std::string of_nodes(std::size_t votes, const Voters& voters) {
+  return std::to_string(votes) + " of " + std::to_string(voters.members.size()) + " nodes";
 }
 
 }  // namespace
 
-// ---- the incumbent ----
+// ---- votes ----
 
-FailoverPrimary::FailoverPrimary(StoreServer& server, HeartbeatCenter& center, Vote& ballot, std::uint64_t self,
-                                 std::function<void(const std::string&)> say)
-    : server_(server),
-      center_(center),
-      ballot_(ballot),
-      self_(self),
-      say_(std::move(say)),
-      ticker_(kSuccessionTurn, [this] { turn(); }) {}
-
-void FailoverPrimary::set_electorate(Electorate electorate) {
+bool Vote::give(std::int32_t round, std::uint64_t candidate) {
   MutexLock lock(mutex_);
-  electorate_ = std::move(electorate);
+  if (round < round_) return false;
+  if (round > round_) {
+    round_ = round;
+    candidate_ = candidate;
+  }
+  return candidate_ == candidate;
+}
+
+Voters Voters::of(const Participants& participants) {
+  Voters voters{.round = participants.round, .members = {}};
+  for (const JoinRequest& node : participants.nodes) voters.members.push_back(number_of(node.id));
+  return voters;
+}
+
+std::size_t Voters::count(const std::set<std::uint64_t>& votes) const {
+  return std::size_t(
+      std::count_if(members.begin(), members.end(), [&](std::uint64_t id) { return votes.contains(id); }));
+}
+
+Ticker::Ticker(Duration period, std::function<void()> function) {
+  thread_ = start_thread([this, period, function = std::move(function)] {
+              MutexLock lock(mutex_);
+              while (!stop_) {
+                lock.unlock();
+                function();
+                lock.lock();
+                if (!stop_) stopped_.wait_for(lock, period);
+              }
+            }).or_throw();
+}
+
+Ticker::~Ticker() {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  thread_.join();
+}
+
+// ---- the primary ----
+
+FailoverPrimary::FailoverPrimary(StoreServer& server, HeartbeatCenter& center, Vote& vote, std::uint64_t self,
+                                 std::function<void(const std::string&)> say)
+    : server_(server), center_(center), vote_(vote), self_(self), say_(std::move(say)), ticker_(kFailoverTurn, [this] {
+        turn();
+      }) {}
+
+void FailoverPrimary::set_voters(Voters voters) {
+  MutexLock lock(mutex_);
+  voters_ = std::move(voters);
 }
 
 void FailoverPrimary::turn() {
   if (!server_.in_doubt()) {
     doubt_since_.reset();
     cut_off_ = false;
-    center_.set_adrift(false);
-    return center_.ask_voices(-1);
+    center_.set_partitioned(false);
+    return center_.ask_votes(-1);
   }
-  const Electorate electorate = [&] {
+  const Voters voters = [&] {
     MutexLock lock(mutex_);
-    return electorate_;
+    return voters_;
   }();
   if (!doubt_since_) doubt_since_ = now();
-  center_.ask_voices(electorate.round);
-  auto voices = center_.voices(electorate.round);
-  if (ballot_.give(electorate.round, self_)) voices.insert(self_);
-  const std::size_t count = electorate.count(voices);
-  if (electorate.enough_for_primary(count)) {
+  center_.ask_votes(voters.round);
+  auto votes = center_.votes(voters.round);
+  if (vote_.give(voters.round, self_)) votes.insert(self_);
+  const std::size_t count = voters.count(votes);
+  if (voters.enough_for_primary(count)) {
     if (server_.serve_alone().ok())
-      say_("the node that keeps a copy of the store is silent: the store goes on without it, as " +
-           of_nodes(count, electorate) + " are here");
+      say_("the node that keeps a copy of the store is silent: the store continues without it, because " +
+           of_nodes(count, voters) + " are here");
     return;
   }
-  if (now() - *doubt_since_ < kSuccessionPatience) return;
+  if (now() - *doubt_since_ < kFailoverPatience) return;
   cut_off_ = true;
-  center_.set_adrift(true);
+  center_.set_partitioned(true);
 }
 
-// ---- the successor ----
+// ---- the standby ----
 
-Result<std::unique_ptr<FailoverStandby>> FailoverStandby::follow(FailoverOptions options, Deadline deadline) {
+Result<std::unique_ptr<FailoverStandby>> FailoverStandby::follow(StandbyOptions options, Deadline deadline) {
   const auto follow_at = [&](std::uint16_t port) {
     return StoreServer::follow({.host = options.host, .port = port}, options.credentials, options.primary, deadline);
   };
   auto server = follow_at(options.primary.port);
   if (!server.ok() && server.error().code == Code::kAddressInUse) server = follow_at(0);
   if (!server.ok()) return server.status();
-  auto box = TUTTI_TRY(HeartbeatCenter::open(options.host, (*server)->address().port, options.credentials,
-                                             options.times, HeartbeatCenter::Part::kBallotBox));
+  auto votes = TUTTI_TRY(HeartbeatCenter::open(options.host, (*server)->address().port, options.credentials,
+                                               options.times, HeartbeatTable::Role::kVotes));
   return as_result([&] {
     return std::unique_ptr<FailoverStandby>(
-        new FailoverStandby(std::move(options), *std::move(server), std::move(box)));
+        new FailoverStandby(std::move(options), *std::move(server), std::move(votes)));
   });
 }
 
-FailoverStandby::FailoverStandby(FailoverOptions options, std::unique_ptr<StoreServer> server,
-                                 std::unique_ptr<HeartbeatCenter> box)
+FailoverStandby::FailoverStandby(StandbyOptions options, std::unique_ptr<StoreServer> server,
+                                 std::unique_ptr<HeartbeatCenter> votes)
     : options_(std::move(options)),
       server_(std::move(server)),
-      box_(std::move(box)),
-      ticker_(std::make_unique<Ticker>(kSuccessionTurn, [this] { turn(); })) {}
+      votes_(std::move(votes)),
+      ticker_(std::make_unique<Ticker>(kFailoverTurn, [this] { turn(); })) {}
 
 void FailoverStandby::primary_is_lost(bool ended) {
   lost_ = true;
@@ -100,32 +147,30 @@ void FailoverStandby::primary_is_lost(bool ended) {
 
 std::unique_ptr<StoreServer> FailoverStandby::release() {
   ticker_.reset();
-  box_.reset();
+  votes_.reset();
   return std::move(server_);
 }
 
 void FailoverStandby::turn() {
-  const StoreRole standing = server_->role();
-  if (standing == StoreRole::kPrimary || standing == StoreRole::kDemoted) return;
-  const auto text = server_->peek(keys::kRoster);
-  const auto roster = text ? parse_roster(*text) : std::nullopt;
-  if (!roster) return;
-  Electorate electorate{.round = roster->round, .members = {}};
-  for (const JoinRequest& comer : roster->nodes) electorate.members.push_back(number_of(comer.id));
-  box_->ask_voices(electorate.round);
-  if (server_->in_doubt() && may_go_on(electorate))
-    (void)server_->serve_alone();  // refused: asked again in the next turn
+  const StoreRole role = server_->role();
+  if (role == StoreRole::kPrimary || role == StoreRole::kDemoted) return;
+  const auto text = server_->peek(keys::kParticipants);
+  const auto participants = text ? parse_participants(*text) : std::nullopt;
+  if (!participants) return;
+  const Voters voters = Voters::of(*participants);
+  votes_->ask_votes(voters.round);
+  if (server_->in_doubt() && may_take_over(voters)) (void)server_->serve_alone();  // refused: asked again in the next turn
 }
 
-bool FailoverStandby::may_go_on(const Electorate& electorate) {
-  auto voices = box_->voices(electorate.round);
-  if (lost_ && options_.ballot->give(electorate.round, options_.self)) voices.insert(options_.self);
-  const std::size_t count = electorate.count(voices);
-  if (electorate.enough_for_successor(count)) {
-    options_.say("the store is lost for " + of_nodes(count, electorate) + ": its copy serves from now on");
+bool FailoverStandby::may_take_over(const Voters& voters) {
+  auto votes = votes_->votes(voters.round);
+  if (lost_ && options_.vote->give(voters.round, options_.self)) votes.insert(options_.self);
+  const std::size_t count = voters.count(votes);
+  if (voters.enough_for_standby(count)) {
+    options_.say("the store is lost for " + of_nodes(count, voters) + ": its copy serves from now on");
     return true;
   }
-  return electorate.members.size() <= 2 && lost_ && ended_ && primary_has_ended();
+  return voters.members.size() <= 2 && lost_ && ended_ && primary_has_ended();
 }
 
 bool FailoverStandby::primary_has_ended() const {
@@ -133,4 +178,55 @@ bool FailoverStandby::primary_has_ended() const {
   return !probe.ok() && probe.error().errno_value == ECONNREFUSED;
 }
 
-}  // namespace tutti
+// ---- redirects ----
+//
+// Without one, a node 0 that is started again would find nobody at its endpoint, and begin a job of its own as soon as
+// MIN nodes are there. It is found within a second or two; should it have begun by then, it ends that job.
+//
+// A node that was cut off does not know yet that another one has taken the store over from it, perhaps at an address
+// where the store once was. A redirect left there would lead the whole job astray. So only a store that began empty
+// gets one: a store that took over from any other, ours included, has the list of former addresses in its table.
+
+Redirect::Redirect(std::vector<Address> former, const Address& here, Credentials credentials,
+                   std::function<void(const std::string&)> say)
+    : former_(list_of(std::move(former))),
+      here_(to_string(here)),
+      credentials_(std::move(credentials)),
+      say_(std::move(say)),
+      ticker_(kRedirectTurn, [this] { turn(); }) {}
+
+std::vector<Redirect::Former> Redirect::list_of(std::vector<Address> addresses) {
+  std::vector<Former> list;
+  for (Address& address : addresses) list.push_back({.address = std::move(address)});
+  return list;
+}
+
+void Redirect::turn() {
+  for (Former& former : former_) {
+    if (!ending_ && now() >= former.next) check(former);
+  }
+}
+
+void Redirect::check(Former& former) {
+  if (!connect(former.address, Deadline::after(kRedirectTry), /*retry=*/false).ok()) return;
+  const auto store = TcpStore::connect(former.address, credentials_, -1, Deadline::after(kRedirectTry));
+  if (!store.ok()) {
+    if (store.error().code == Code::kRefused || store.error().code == Code::kMismatch)
+      former.next = now() + kOfStrangers;
+    return;
+  }
+  (*store)->set_call_timeout(kRedirectTry);
+  const auto took_over = (*store)->check({keys::kFormer});
+  if (!took_over.ok() || *took_over) return;
+  const auto known = (*store)->check({keys::kMoved});
+  if (!known.ok()) return;
+  if (*known) {
+    const auto redirect = (*store)->get(keys::kMoved, Deadline::after(kRedirectTry));
+    if (!redirect.ok() || *redirect == here_) return;
+  }
+  if (!(*store)->set(keys::kMoved, here_)) return;  // in a second again
+  say_("a node began to serve the job's store at its former address " + to_string(former.address) +
+       ": it is redirected to " + here_);
+}
+
+}  // namespace tutti::membership

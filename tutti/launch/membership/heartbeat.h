@@ -1,21 +1,13 @@
 #pragma once
-// Heartbeats between an agent and the coordinator, as UDP echoes. A datagram carries the sender's clock and gives back
-// the newest clock value that it has from the other side; what comes back proves, to each side by its own clock, that
-// at that moment the way there *and* back was open and the other side alive. A send-only heartbeat would not notice a
-// cut in one direction.
+// Heartbeats between an agent and the coordinator, as UDP echoes. A datagram (protocol.h) carries the sender's clock
+// and returns the newest clock value that it has from the other side. What comes back proves to each side, by its own
+// clock, that at that moment both directions were open and the other side alive. A heartbeat without an echo would not
+// notice a cut in one direction.
 //
-//   datagram, 64 bytes, little-endian:  "tuttiP2\0" | u8 kind | u8 out | u16 0 | i32 round | u64 id of the agent |
-//                                       u64 own clock | u64 the other's | i32 voice | u32 0 |
-//                                       16 bytes of HMAC-SHA256 over what precedes
-//
-// The voices by which the nodes decide who goes on with their store (ballot.h) travel with them.
-//
-// The key follows from the job's secret, so nobody else can keep a dead node alive. A datagram that is sent again
-// gives back an old clock value and proves nothing new.
-#include <array>
-#include <atomic>
+// Each side is a pure state machine, which tests drive with a clock of their own, and a thread with a socket around it:
+// HeartbeatTable in a HeartbeatCenter for the coordinator, HeartbeatClient in a Heartbeat for an agent.
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,44 +20,25 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/fd.h"
 #include "tutti/base/mutex.h"
-#include "tutti/launch/membership/vote.h"
-#include "tutti/transport/crypto.h"
-#include "tutti/transport/handshake.h"
+#include "tutti/launch/membership/protocol.h"
 
-namespace tutti {
+namespace tutti::membership {
 
 struct HeartbeatTimes {
   Duration period = std::chrono::milliseconds(200);
   Duration lost_after = std::chrono::milliseconds(2500);
 };
 
-namespace pulse {
-
-inline constexpr std::size_t kBytes = 64;
-struct Datagram {
-  enum class Kind : std::uint8_t { kPing = 1, kEcho = 2, kBallot = 3 } kind = Kind::kPing;
-  bool out = false;  // echo: the coordinator does not count on this agent in `round`, which is the ping's
-  std::int32_t round = -1;
-  std::uint64_t id = 0;
-  std::uint64_t own = 0, other = 0;
-  std::int32_t voice = -1;  // echo: the agent's voice in that round is asked for; ping: it is given
-
-  bool operator==(const Datagram&) const = default;
-};
-crypto::Digest key_of(const Credentials& credentials);
-std::array<std::byte, kBytes> encode(const Datagram& datagram, const crypto::Digest& key);
-std::optional<Datagram> decode(std::span<const std::byte> bytes, const crypto::Digest& key);
-
 // One side's view of the other, by its own clock.
-class Life {
+class Liveness {
  public:
-  explicit Life(Clock::time_point now) : proven_(now) {}
-  // An own clock value has come back. One that cannot be is no proof.
+  explicit Liveness(Clock::time_point now) : proven_(now) {}
+  // A clock value of our own has come back. An impossible one proves nothing.
   void prove(std::uint64_t own_clock, Clock::time_point now);
-  // We have slept: the other had no chance to be heard.
+  // This process did not run: the other side had no chance to be heard.
   void slept(Duration time) { proven_ += time; }
   Duration silence(Clock::time_point now) const { return now - proven_; }
-  // It lived at that moment; nothing is forgiven here. None: it was never heard.
+  // The last moment at which it is known to have lived; slept() does not count. None: it was never heard.
   std::optional<Clock::time_point> heard() const { return heard_; }
 
  private:
@@ -73,132 +46,180 @@ class Life {
   Clock::time_point proven_;
 };
 
-}  // namespace pulse
+// ---- the coordinator's side ----
 
-// Who calls turn(): a thread that the constructor starts, or the owner, as tests do, which have their own clock.
-enum class HeartbeatTurns { kOfThread, kOfOwner };
+// An agent whose heartbeats do not come any more.
+struct SilentAgent {
+  std::uint64_t id;
+  Duration silence;
+  bool certain;  // its host says that no process has its port any more
+};
 
-// The coordinator's side: answers all agents, and knows who is silent. Threads: any; it runs one of its own.
-class HeartbeatCenter {
+class HeartbeatTable {
  public:
-  enum class Part {
+  using Time = Clock::time_point;
+  using Socket = std::vector<std::byte>;  // a sockaddr
+  enum class Role {
     kCoordinator,
-    kBallotBox,  // takes voices only: its answers (kBallot) are no sign of life of a coordinator
+    kVotes,  // of a standby: takes votes only, so its echoes are no sign of life of a coordinator
   };
-  // At `host`; the port is `port` if that is free, else any.
-  static Result<std::unique_ptr<HeartbeatCenter>> open(const std::string& host, std::uint16_t port,
-                                                       const Credentials& credentials, HeartbeatTimes times,
-                                                       Part part = Part::kCoordinator,
-                                                       HeartbeatTurns turns = HeartbeatTurns::kOfThread);
-  ~HeartbeatCenter();
+  HeartbeatTable(HeartbeatTimes times, Role role) : times_(times), role_(role) {}
 
-  std::string address() const { return address_; }
-  void expect(std::uint64_t id);                          // from now on; silence counts from here
-  void forget(std::uint64_t id);                          // it is told that it is out
-  void set_round(std::int32_t round) { round_ = round; }  // who is in an earlier one is out
+  void expect(std::uint64_t id, Time now);                // its silence counts from here
+  void forget(std::uint64_t id);                          // it is answered that it is out
+  void set_round(std::int32_t round) { round_ = round; }  // agents in an earlier round are out
+  // From now on every agent is asked for its vote in that round; -1: for none.
+  void ask_votes(std::int32_t round) { asked_ = round; }
+  // Nobody may count on this side: agents in a round are answered that they are out.
+  void set_partitioned(bool partitioned) { partitioned_ = partitioned; }
 
-  struct Silent {
-    std::uint64_t id;
-    Duration silence;
-    bool certain;  // its host says that nobody listens there any more
-  };
-  std::vector<Silent> silent(Clock::time_point time = now()) const;
-  // The last moment at which it is known to have lived, if it is expected and was heard.
-  std::optional<Clock::time_point> heard(std::uint64_t id) const;
+  // A ping came from that socket: the echo to send there.
+  std::optional<Datagram> receive(const Datagram& ping, const Socket& from, Time now);
+  // The host of that socket says that no process has the port.
+  void refused(const Socket& by);
+  // What to send to agents that are silent, so that the host of a dead one has something to refuse.
+  std::vector<std::pair<Socket, Datagram>> questions(Time now);
+  void slept(Duration time);
 
-  // From now on every agent that is heard is asked for its voice in that round; -1: none.
-  void ask_voices(std::int32_t round) { asked_ = round; }
-  // Who has given it, for this round; known only of the newest for which any came.
-  std::set<std::uint64_t> voices(std::int32_t round) const;
-  // Nobody may count on this side: whoever is in a round is told that it is out.
-  void set_adrift(bool adrift) { adrift_ = adrift; }
-
-  // Answers what has come, and asks who is silent. Once a period, and when socket() is readable.
-  void turn(Clock::time_point time);
-  int socket() const { return socket_.get(); }
+  std::vector<SilentAgent> silent(Time now) const;
+  // The last moment at which an expected agent is known to have lived.
+  std::optional<Time> heard(std::uint64_t id) const;
+  // The agents that voted for this side in that round; known only of the newest round in which any did.
+  std::set<std::uint64_t> votes(std::int32_t round) const;
 
  private:
   struct Peer {
-    pulse::Life life;
-    std::uint64_t clock = 0;         // its newest
-    std::vector<std::byte> address;  // where its newest datagram came from
-    Clock::time_point asked{};
+    Liveness life;
+    std::uint64_t clock = 0;  // its newest
+    Socket socket;            // where its newest datagram came from
+    Time asked{};
     bool refused = false;
   };
-  HeartbeatCenter(Fd socket, std::string address, const crypto::Digest& key, HeartbeatTimes times, Part part,
-                  HeartbeatTurns turns);
+  Datagram echo(std::uint64_t id, std::uint64_t clock, std::int32_t round, bool out, Time now) const;
+
+  const HeartbeatTimes times_;
+  const Role role_;
+  std::unordered_map<std::uint64_t, Peer> peers_;
+  std::int32_t round_ = -1, asked_ = -1, vote_round_ = -1;
+  std::set<std::uint64_t> votes_;  // in vote_round_
+  bool partitioned_ = false;
+};
+
+// Threads: any; it runs one of its own.
+class HeartbeatCenter {
+ public:
+  // At `host`; the port is `port` if that is free, else any.
+  static Result<std::unique_ptr<HeartbeatCenter>> open(const std::string& host, std::uint16_t port,
+                                                       const Credentials& credentials, HeartbeatTimes times,
+                                                       HeartbeatTable::Role role = HeartbeatTable::Role::kCoordinator);
+  ~HeartbeatCenter();
+
+  const std::string& address() const { return address_; }
+  // As those of HeartbeatTable.
+  void expect(std::uint64_t id);
+  void forget(std::uint64_t id);
+  void set_round(std::int32_t round);
+  void ask_votes(std::int32_t round);
+  void set_partitioned(bool partitioned);
+  std::vector<SilentAgent> silent() const;
+  std::optional<Clock::time_point> heard(std::uint64_t id) const;
+  std::set<std::uint64_t> votes(std::int32_t round) const;
+
+ private:
+  HeartbeatCenter(Fd socket, std::string address, const crypto::Digest& key, HeartbeatTimes times,
+                  HeartbeatTable::Role role);
   void run();
-  void receive(Clock::time_point time);
   void read_refusals();
-  void ask_silent(Clock::time_point time);
-  void send(std::uint64_t id, const Peer& peer, std::span<const std::byte> to, std::int32_t round, bool out,
-            Clock::time_point time);
+  void receive();
+  void ask_silent();
+  void send(const Datagram& datagram, const HeartbeatTable::Socket& to);
 
   const Fd socket_;
   const std::string address_;
   const crypto::Digest key_;
-  const HeartbeatTimes times_;
-  const Part part_;
-  Fd stop_;
-  std::atomic<std::int32_t> round_{-1}, asked_{-1};
-  std::atomic<bool> adrift_{false};
+  const Duration period_;
+  const Fd stop_;
   mutable Mutex mutex_;
-  std::unordered_map<std::uint64_t, Peer> peers_ TUTTI_GUARDED_BY(mutex_);
-  std::int32_t voice_round_ TUTTI_GUARDED_BY(mutex_) = -1;
-  std::set<std::uint64_t> voices_ TUTTI_GUARDED_BY(mutex_);
+  HeartbeatTable table_ TUTTI_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
-// An agent's side. Threads: any; it runs one of its own.
-class Heartbeat {
+// ---- an agent's side ----
+
+// Gives this agent's vote in that round to one candidate; false: the other one has it (failover.h).
+using Voter = std::function<bool(std::int32_t round)>;
+
+enum class HeartbeatState {
+  kWell,
+  kSilent,  // nothing came back for `lost_after`
+  kGone,    // the coordinator's host says that no process has its port any more
+  kOut,     // the coordinator does not count on this agent any more
+};
+
+class HeartbeatClient {
  public:
-  // `voter`: gives this agent's voice to the center if it asks for it and may have it; none: it has no voice.
-  static Result<std::unique_ptr<Heartbeat>> open(const std::string& center, std::uint64_t id,
-                                                 const Credentials& credentials, HeartbeatTimes times, Voter voter = {},
-                                                 HeartbeatTurns turns = HeartbeatTurns::kOfThread);
-  ~Heartbeat();
+  using Time = Clock::time_point;
+  // `voter`: none: this agent has no vote.
+  HeartbeatClient(std::uint64_t id, HeartbeatTimes times, Voter voter, Time now)
+      : id_(id), times_(times), voter_(std::move(voter)), life_(now) {}
 
   void set_round(std::int32_t round);  // -1: waits
-  enum class State {
-    kWell,
-    kSilent,  // nothing came back for `lost_after`
-    kGone,    // its host says that nobody listens there any more
-    kOut,     // the coordinator does not count on us any more
-  };
-  State state() const { return state_; }
-  bool ever_heard() const { return ever_heard_; }
-  Duration silence() const;
-  int descriptor() const { return news_.get(); }  // readable when state() is not kWell
-  const std::string& center() const { return center_; }
+  void receive(const Datagram& echo, Time now);
+  void refused(Time now);  // by the coordinator's host
+  // The ping that is due, if one is; and judges the silence. To be called by next_turn().
+  std::optional<Datagram> tick(Time now);
+  Time next_turn() const { return next_; }
+  void slept(Duration time) { life_.slept(time); }
 
-  // Takes what has come, sends what is due, and judges the silence. By next_turn(), and when socket() is readable.
-  void turn(Clock::time_point time);
-  Clock::time_point next_turn() const { return next_; }
-  int socket() const { return socket_.get(); }
+  HeartbeatState state() const { return state_; }
+  bool ever_heard() const { return heard_; }
+  Duration silence(Time now) const { return life_.silence(now); }
 
  private:
-  Heartbeat(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, HeartbeatTimes times,
-            Voter voter, HeartbeatTurns turns);
+  void judge(Time now);
+
+  const std::uint64_t id_;
+  const HeartbeatTimes times_;
+  const Voter voter_;
+  Liveness life_;
+  HeartbeatState state_ = HeartbeatState::kWell;
+  std::int32_t round_ = -1, vote_ = -1;
+  std::uint64_t clock_ = 0;  // the coordinator's newest
+  bool heard_ = false;
+  std::optional<Time> refused_;
+  Time next_{};
+};
+
+// Threads: any; it runs one of its own.
+class Heartbeat {
+ public:
+  // `voter` is called from the thread.
+  static Result<std::unique_ptr<Heartbeat>> open(const std::string& center, std::uint64_t id,
+                                                 const Credentials& credentials, HeartbeatTimes times,
+                                                 Voter voter = {});
+  ~Heartbeat();
+
+  void set_round(std::int32_t round);
+  HeartbeatState state() const;
+  bool lost() const;  // kSilent or kGone
+  bool ever_heard() const;
+  Duration silence() const;
+  int fd() const { return changed_.get(); }  // readable when state() is not kWell
+  const std::string& center() const { return center_; }
+
+ private:
+  Heartbeat(Fd socket, std::string center, const crypto::Digest& key, HeartbeatClient client);
   void run();
-  void receive(Clock::time_point time);
-  void become(State state);
+  Clock::time_point turn();
+  void receive() TUTTI_REQUIRES(mutex_);
 
   const Fd socket_;
   const std::string center_;
-  const std::uint64_t id_;
   const crypto::Digest key_;
-  const HeartbeatTimes times_;
-  const Voter voter_;
-  Fd stop_, news_;
-  std::atomic<std::int32_t> round_{-1}, voice_{-1};
-  std::atomic<State> state_{State::kWell};
-  std::atomic<bool> ever_heard_{false};
+  const Fd stop_, changed_;
   mutable Mutex mutex_;
-  pulse::Life life_ TUTTI_GUARDED_BY(mutex_);
-  std::uint64_t clock_ = 0;  // the coordinator's newest; of the thread
-  std::optional<Clock::time_point> refused_;
-  Clock::time_point next_{};
+  HeartbeatClient client_ TUTTI_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::membership

@@ -7,13 +7,13 @@
 #include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 
-namespace tutti {
+namespace tutti::membership {
 namespace {
 
 using std::chrono::seconds;
 
-const Address kAny{.host = "127.0.0.1"};
-const Credentials kJob{.secret = Secret::from_text("open sesame"), .job = "job"};
+const Address kWatchedAddress{.host = "127.0.0.1"};
+const Credentials kWatchedJob{.secret = Secret::from_text("open sesame"), .job = "job"};
 Deadline soon_watched() { return Deadline::after(seconds(60)); }
 
 bool rings(const KeyWatch& watch) {
@@ -36,8 +36,8 @@ TEST(KeyWatch, EndsWhileItWaits) {
 }
 
 TEST(KeyWatch, OfAServerTellsTheValue) {
-  const auto server = StoreServer::start(kAny, kJob).or_throw();
-  const auto store = TcpStore::connect(server->address(), kJob, 0, soon_watched()).or_throw();
+  const auto server = StoreServer::start(kWatchedAddress, kWatchedJob).or_throw();
+  const auto store = TcpStore::connect(server->address(), kWatchedJob, 0, soon_watched()).or_throw();
   const auto watch = KeyWatch::open(*store, "k", soon_watched()).or_throw();
   EXPECT_FALSE(watch->try_read().has_value());
   store->set("k", "v").or_throw();
@@ -47,9 +47,10 @@ TEST(KeyWatch, OfAServerTellsTheValue) {
 
 // What ends a round must be told at once: that another server may take over is no reason to wait for it here.
 TEST(KeyWatch, TellsAtOnceThatTheServerHasGoneAlsoWhereItHasAFollower) {
-  auto server = StoreServer::start(kAny, kJob).or_throw();
-  const auto follower = StoreServer::follow(kAny, kJob, server->address(), soon_watched()).or_throw();
-  const auto store = TcpStore::connect({follower->address(), server->address()}, kJob, 0, soon_watched()).or_throw();
+  auto server = StoreServer::start(kWatchedAddress, kWatchedJob).or_throw();
+  const auto follower = StoreServer::follow(kWatchedAddress, kWatchedJob, server->address(), soon_watched()).or_throw();
+  const auto store =
+      TcpStore::connect({follower->address(), server->address()}, kWatchedJob, 0, soon_watched()).or_throw();
   const auto watch = KeyWatch::open(*store, "k", soon_watched()).or_throw();
   server.reset();
   EXPECT_TRUE(rings(*watch));
@@ -60,4 +61,4 @@ TEST(KeyWatch, TellsAtOnceThatTheServerHasGoneAlsoWhereItHasAFollower) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::membership

@@ -1,0 +1,20 @@
+#pragma once
+// Addresses of this host that other nodes are given.
+#include <string>
+
+#include "tutti/base/error.h"
+#include "tutti/transport/address.h"
+
+namespace tutti {
+
+// The numeric address that this host speaks from to the first of `endpoints` ("10.0.0.5:2379", "https://etcd:2379",
+// several with commas) that it has a route to. Sends nothing. kUnreachable names them all.
+Result<std::string> own_address_toward(const std::string& endpoints);
+
+// A port of this host that a program can bind: `wanted`, or any with 0. It is closed again at once. Errors as listen().
+Result<int> free_port(const std::string& host, int wanted = 0);
+
+// A loopback address that somebody wrote, as a name or as a number.
+bool is_loopback_text(const Address& address);
+
+}  // namespace tutti
