@@ -22,6 +22,7 @@ import tempfile
 ABOVE = {
     "base": [],
     "planning": ["base"],
+    "training": ["base"],
     "transport": ["base"],
     "store": ["base", "transport"],
     "trace": ["base"],
@@ -39,8 +40,7 @@ CORE = list(ABOVE)
 BELOW = {
     "tensor": CORE,
     "parallel": CORE + ["tensor"],
-    "training": CORE + ["tensor", "parallel"],
-    "models": CORE + ["tensor", "parallel", "training"],
+    "models": CORE + ["tensor", "parallel"],
 }
 # The umbrellas, and the version, which stand in tutti/ itself.
 TOP = {"core.h": CORE, "version.h": [], "tutti.h": ["core.h", *CORE, *BELOW]}

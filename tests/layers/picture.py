@@ -12,13 +12,13 @@ import sys
 from layers import ABOVE, BELOW, CORE, TRAINERS
 
 HOLDS = {
-    "base": "errors, results, deadlines, dtypes, logging, environment", "planning": "meshes, grids, schedules, tables",
-    "transport": "links, authentication", "trace": "flight recorder, regions, timers", "data": "samplers, clicks, text, tokens",
+    "base": "errors, results, deadlines, dtypes, logging, environment", "planning": "mesh, schedules, tables",
+    "transport": "links, authentication", "trace": "flight recorder, timers", "data": "samplers, clicks, tokens",
     "store": "key-value store: memory, file, TCP, etcd, prefix", "rendezvous": "rank, world size and address of each process",
     "comm": "groups, collectives, backends", "launch": "agent, workers, reports", "checkpoint": "save, load, reshard",
     "metrics": "AUC, timers of all ranks", "embedding": "tables over ranks, kernels", "doctor": "checks hosts before a job",
     "runtime": "init() turns a process into a rank", "tensor": "collectives on tensors, with and without autograd",
-    "parallel": "data, tensor, pipeline and context parallelism, sharded optimizers and embeddings", "training": "schedules of batch and rates, loss scale", "models": "cnn, mlp, DLRM, GPT",
+    "parallel": "data, tensor, pipeline and context parallelism, sharded optimizers and embeddings", "training": "batch sizes, rates, loss scale", "models": "cnn, mlp, DLRM, GPT",
     "tutti": "run, bench, doctor, ckpt, data, ...", "train_image": "Fashion-MNIST", "train_dlrm": "recommendation", "pretrain_gpt": "language",
 }
 WIDTH, HEIGHT, GAP, MARGIN = 1080, 58, 12, 20
