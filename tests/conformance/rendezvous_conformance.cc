@@ -258,7 +258,7 @@ TEST_P(RendezvousConformance, ASpareIsSentHomeWhenTheJobEnds) {
 TEST_P(RendezvousConformance, TooFewNodesAreATimeoutThatNamesThem) {
   Nodes nodes(GetParam());
   NodesOptions options = options_of(0, 2, 2);
-  options.timeout = milliseconds(300);
+  options.timeout = seconds(2);
   const auto joined = nodes.add(std::move(options)).join();
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.error().code, Code::kTimeout);
