@@ -71,7 +71,7 @@ TEST_F(Faults, ARankThatLeavesEarlyWithoutAWordIsNamed) {
       ended.here.err + ended.there.err,
       AnyOf(ContainsRegex("the job failed: rank 2 \\(pid [0-9]+ on node-b\\) ended well without leaving, "
                           "while rank 3 still needed it\n"),
-            ContainsRegex("the job failed: rank [01] \\(pid [0-9]+ on node-a\\) exited with code 1, for want of "
+            ContainsRegex("the job failed: rank [01] \\(pid [0-9]+ on node-a\\) exited with code 1, because it lost "
                           "rank 2, which is on another node")));
 }
 

@@ -140,7 +140,7 @@ TEST_F(Rounds, TheAgentThatServesTheStoreIsDoneWithout) {
   kill(a.agent(), SIGKILL);
   EXPECT_EQ(a.wait().code, 137);
   for (Running* node : {&b, &c}) {
-    node->await_err("the nodes meet anew: ");
+    node->await_err("the nodes join again: ");
     node->await_out("world 2 in 1");
   }
   b.send(SIGINT);
@@ -168,7 +168,7 @@ TEST_F(Rounds, TheFirstNodeThatIsStartedAgainFindsTheJob) {
       here.err + there.err,
       HasSubstr("a node began to serve the job's store at its former address node-a:29400: it is redirected to "));
   for (const Ended* ended : {&here, &there})
-    EXPECT_THAT(ended->err, HasSubstr("the nodes meet anew: node-a at 10.77.0.1 has come"));
+    EXPECT_THAT(ended->err, HasSubstr("the nodes join again: node-a at 10.77.0.1 has come"));
   EXPECT_THAT(back.out, Not(HasSubstr("world 3 in 0")));
 }
 

@@ -31,7 +31,7 @@ TEST_F(Elastic, ANodeThatIsLostIsDoneWithoutAndTakenBack) {
   kill(second.agent(), SIGKILL);
   second.wait();
   first.await_out("world 1 in 2");
-  first.await_err("the nodes meet anew: node 1 (");
+  first.await_err("the nodes join again: node 1 (");
   Running third(node("1:2", rank()), secret_);
   third.await_out("world 2 in 3");
   end_all();
@@ -143,7 +143,7 @@ TEST_F(Elastic, TheFirstNodeThatIsToldToStopSavesAndLeavesToo) {
   second.send(SIGTERM);
   const Ended ended = second.wait();
   EXPECT_EQ(ended.code, 75) << ended.err;
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("the nodes meet anew: node 0 ("), HasSubstr(") has left")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the nodes join again: node 0 ("), HasSubstr(") has left")));
 }
 
 // Nobody has failed, so nobody is broken off: the ranks of all nodes save at one step, and go on from there.
@@ -160,7 +160,7 @@ TEST_F(Elastic, WhoIsThereSavesForANodeThatComes) {
   third.wait();
   for (const Ended* ended : {&one, &two}) {
     const std::string until_then = ended->err.substr(0, ended->err.find("was told to stop by SIGINT"));
-    EXPECT_THAT(until_then, AllOf(HasSubstr("the nodes meet anew: "), HasSubstr(" has come"),
+    EXPECT_THAT(until_then, AllOf(HasSubstr("the nodes join again: "), HasSubstr(" has come"),
                                   Not(HasSubstr("PeerLost")), Not(HasSubstr("failed"))));
   }
   const std::string out = one.out + two.out, words = "saved at step ";

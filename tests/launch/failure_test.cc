@@ -66,7 +66,7 @@ TEST(Failure, KillsARankThatIgnoresSigterm) {
 TEST(Failure, ShowsWhatTheRankWroteIntoItsErrorFile) {
   const Ended ended = run({"run", worker(), "error-file"});
   EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("it said: ValueError: the loss is NaN"), HasSubstr("it wrote nothing")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("its message: ValueError: the loss is NaN"), HasSubstr("it wrote nothing")));
 }
 
 // A rank may change its folder, so its variable has to be an absolute path.
@@ -76,7 +76,7 @@ TEST(Failure, ShowsWhatTheRankWroteIntoItsErrorFileFromAnotherFolder) {
   const Ended ended =
       run({"run", "--log-dir", logs, "sh", "-c", "cd / && echo the loss is NaN > $TORCHELASTIC_ERROR_FILE; exit 1"});
   EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.err, HasSubstr("it said: the loss is NaN"));
+  EXPECT_THAT(ended.err, HasSubstr("its message: the loss is NaN"));
 }
 
 // What jobs left in a folder for temporary files; the user's runtime folder there stays, for all jobs.
@@ -234,9 +234,8 @@ TEST(Failure, NoFileStaysBehindAKilledAgentOrKeeper) {
 TEST(Failure, RanksThatSavedUnaskedAreTold) {
   const Ended unasked = run({"run", "-n", "2", "-q", "sh", "-c", "exit $((RANK * 75))"});
   EXPECT_EQ(unasked.code, 75);
-  EXPECT_THAT(unasked.err,
-              HasSubstr("rank 1 left with code 75: what they had is saved, and the job can be started again "
-                        "(nobody told it to stop here)"));
+  EXPECT_THAT(unasked.err, HasSubstr("rank 1 left with code 75: their state is saved, and the job can be started again "
+                                     "(it was not told to stop here)"));
   Running asked({"run", "-q", worker(), "trap", "75"});
   asked.await_out("ready");
   asked.send(SIGTERM);

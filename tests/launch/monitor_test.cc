@@ -65,8 +65,8 @@ TEST(Watched, AnExceptionIsToldInItsWords) {
   const Ended ended =
       run({"run", "-n", "2", "--log-dir", folder.path(), "--job-id", "j", TUTTI_TEST_WATCHED, "throw", "0"});
   EXPECT_EQ(ended.code, 128 + SIGABRT);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank 0 (pid "), HasSubstr("SIGABRT"), HasSubstr("it said: the loss is NaN"),
-                               ContainsRegex("  main at .*watched.cc:")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank 0 (pid "), HasSubstr("SIGABRT"),
+                               HasSubstr("its message: the loss is NaN"), ContainsRegex("  main at .*watched.cc:")));
   EXPECT_EQ(nlohmann::json::parse(read_file(folder.path() + "/j/attempt_0/report.json"))["message"], "the loss is NaN");
 }
 
@@ -78,14 +78,14 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
   EXPECT_THAT(
       ended.err,
       AllOf(
-          HasSubstr("no rank has got on for "), HasSubstr("; after 2 s (as --hang-timeout has it) the job ends"),
+          HasSubstr("no rank has made progress for "), HasSubstr("; after 2 s (as --hang-timeout has it) the job ends"),
           HasSubstr(
               "ranks 0, 1 wait in all_reduce #6 (f32[1000], sum) on group world for rank 2: step 104, in no call for "),
           HasSubstr("gathering the stacks of all ranks"), HasSubstr("[tutti] the job failed: no rank has got on"),
           ContainsRegex("loop_in_a_function\\(\\) at .*watched.cc:"),
           ContainsRegex("ranks? 0(, 1)? then: step 104, for "), HasSubstr("innocent: ranks 0, 1")));
   const auto time_before = [&](const std::string& end) {  // in the sentence that goes on with `end`
-    const auto from = ended.err.rfind("has got on for ", ended.err.find(end));
+    const auto from = ended.err.rfind("has made progress for ", ended.err.find(end));
     return ended.err.substr(from, ended.err.find(" s", from) - from);
   };
   EXPECT_EQ(time_before("(as --hang-timeout has it): "), time_before("gathering the stacks"));
@@ -157,7 +157,7 @@ TEST(Watched, AStoppedRankIsToldAtOnceAndThatItGoesOn) {
   running.await_err("rank 1 (pid " + pid +
                     ") is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " + pid);
   ::kill(workers[1], SIGCONT);
-  running.await_err("rank 1 (pid " + pid + ") goes on again");
+  running.await_err("rank 1 (pid " + pid + ") continues");
   running.send(SIGTERM);
   EXPECT_EQ(running.wait().code, 128 + SIGTERM);
 }
@@ -169,12 +169,13 @@ TEST(Watched, HangsNotWhileItGetsOn) {
   running.send(SIGTERM);
   const Ended ended = running.wait();
   EXPECT_EQ(ended.code, 128 + SIGTERM);
-  EXPECT_THAT(ended.err, Not(HasSubstr("has got on for")));
+  EXPECT_THAT(ended.err, Not(HasSubstr("has made progress for")));
 }
 
 TEST(Watched, ProgramsThatAreNoRanksNeverHang) {
   const Ended ended = run({"run", "-n", "1", "--hang-timeout", "200ms", "--timeout", "1500ms", worker(), "pause"});
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("the time limit of 1.5 s has passed"), Not(HasSubstr("has got on for"))));
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("the time limit of 1.5 s has passed"), Not(HasSubstr("has made progress for"))));
 }
 
 // Sockets of the jobs lie in a folder of the test's own.

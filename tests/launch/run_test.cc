@@ -376,7 +376,7 @@ TEST(Run, AReaderThatWentAwayEndsTheJobAsInAnyPipeline) {
   running.close_output();
   const Ended ended = running.wait();
   EXPECT_EQ(ended.code, 128 + SIGPIPE);
-  EXPECT_THAT(ended.err, HasSubstr("[tutti] nobody reads our standard output any more: ending the job"));
+  EXPECT_THAT(ended.err, HasSubstr("[tutti] the reader of our standard output is gone: ending the job"));
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 

@@ -141,7 +141,7 @@ TEST(OnHosts, AReaderThatWentAwayEndsTheJobAsInAnyPipeline) {
   job.close_output();
   const Ended ended = job.wait();
   EXPECT_EQ(ended.code, 141);
-  EXPECT_THAT(ended.err, HasSubstr("nobody reads our standard output any more: ending the job"));
+  EXPECT_THAT(ended.err, HasSubstr("the reader of our standard output is gone: ending the job"));
   EXPECT_TRUE(job.nobody_left()) << job.census();
 }
 

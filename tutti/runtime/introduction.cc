@@ -93,7 +93,7 @@ Result<RankIntroduction> parse_introduction(const std::string& bytes) {
       json::sax_parse(bytes.begin(), bytes.end(), &events, json::input_format_t::cbor) && events.is_whole())
     return std::move(events.introduction);
   return Error{.code = Code::kMismatch,
-               .detail = "introduced itself in words we do not know",
+               .detail = "sent an introduction that this version does not understand",
                .hint = "do all ranks run the same version of tutti?"};
 }
 

@@ -47,14 +47,14 @@ TEST(RankIntroduction, WhatIsNotUnderstoodIsRefused) {
         with("streams", "\xff"), with("streams", -1), with("streams", 1.5), with("streams", std::uint64_t(1) << 40),
         with("cores", "1"), with("cores", json::array({json::array({1})})), with("boot", 3), with("more", "x"),
         with("host", nullptr), with("algorithm", 1)})
-    EXPECT_EQ(
-        refusal(bytes),
-        "Mismatch: introduced itself in words we do not know (hint: do all ranks run the same version of tutti?)");
+    EXPECT_EQ(refusal(bytes),
+              "Mismatch: sent an introduction that this version does not understand (hint: do all ranks run the same "
+              "version of tutti?)");
 }
 
 TEST(RankIntroduction, OneOfManyListsDoesNotUseUpTheStack) {
-  EXPECT_THAT(refusal(std::string(RankIntroduction::kMostBytes, char(0x81))), HasSubstr("words we do not know"));
-  EXPECT_THAT(refusal(std::string(8 << 20, char(0x81))), HasSubstr("words we do not know"));
+  EXPECT_THAT(refusal(std::string(RankIntroduction::kMostBytes, char(0x81))), HasSubstr("does not understand"));
+  EXPECT_THAT(refusal(std::string(8 << 20, char(0x81))), HasSubstr("does not understand"));
 }
 
 }  // namespace

@@ -382,7 +382,7 @@ void Agent::follow(const RoundEnd& news) {
       consoles_.say("stopping the ranks of this node: " + news.fault.text);
       return attempt_->stopping().begin(spec_.grace);
     case RoundEnd::Kind::kMembership:
-      consoles_.say("the nodes meet anew: " + news.text);
+      consoles_.say("the nodes join again: " + news.text);
       return attempt_->stopping().pass_on(SIGTERM, spec_.grace);  // nothing has failed: the ranks may save
   }
 }

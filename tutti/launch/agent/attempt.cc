@@ -67,7 +67,7 @@ Fault Attempt::fault_of(const Worker& worker, const Worker& failed) {
   if (&worker != &failed) {
     text += " without leaving, while rank " + std::to_string(failed.rank()) + " still needed it";
   } else if (missed >= 0 && !is_here(missed)) {
-    text += ", for want of rank " + std::to_string(missed) + ", which is on another node";
+    text += ", because it lost rank " + std::to_string(missed) + ", which is on another node";
   }
   return {.text = std::move(text),
           .code = failed.end().exit.shell_code(),
@@ -137,11 +137,11 @@ std::optional<std::string> Attempt::statuses(Clock::time_point asked) {
   if (!peers_->read_since(asked) && now() - asked < kPeersLimit) return {};
   for (const auto& [node, peer] : peers_->peers()) {
     NodeStatus theirs{.job = spec_.job, .node = node, .nodes = round_.layout.nodes()};
-    theirs.trouble = "it has told nothing yet";
+    theirs.trouble = "no status yet";
     if (auto parsed = parse_node_status(peer.status); parsed.ok()) {
       theirs = *std::move(parsed);
       theirs.age = peer.age;
-      if (peer.age > kSilence) theirs.trouble = "it has told nothing new for " + seconds_text(peer.age);
+      if (peer.age > kSilence) theirs.trouble = "no new status for " + seconds_text(peer.age);
     }
     if (theirs.host.empty() && std::size_t(node) < round_.nodes.size())
       theirs.host = round_.nodes[std::size_t(node)].host;

@@ -50,7 +50,7 @@ std::string place_text(const Fault& fault, int times) {
   const std::string often =
       times == 1 ? "and one failure is enough (--no-progress 1)" : std::to_string(times) + " times in a row";
   if (fault.step >= 0) return "step " + std::to_string(fault.step) + " was the last that was reached, " + often;
-  if (fault.seconds >= kQuick) return "the ranks told no step, " + often;  // or none since
+  if (fault.seconds >= kQuick) return "the ranks reported no step, " + often;  // or none since
   return "the ranks failed within " + seconds_text(kQuick) + " of their start, " + often;
 }
 
@@ -59,7 +59,7 @@ std::string place_text(const Fault& fault, int times) {
 Verdict judge(const RestartPolicy& policy, const std::vector<Fault>& past, const Fault& fault) {
   if (fault.final || policy.most == 0) return {};
   if (is_of_a_rank(fault) && fault.code == kExitUsage)
-    return {.reason = "no restart: exit code 2 means wrong usage, which a restart does not mend"};
+    return {.reason = "no restart: exit code 2 means wrong usage, which a restart does not correct"};
   if (is_of_a_rank(fault) && fault.code == kExitNoProgress)
     return {.reason = "no restart: exit code 93 means that it would not help"};
   std::vector<Fault> own;
@@ -97,8 +97,8 @@ std::string saved_text(std::span<const WorkerEnd> ends, bool told) {
   std::vector<int> saved;
   for (const WorkerEnd& end : ends)
     if (end.exit.shell_code() == kExitSaved) saved.push_back(end.rank);
-  return ranks_words(saved) + " left with code 75: what they had is saved, and the job can be started again" +
-         (told ? "" : " (nobody told it to stop here)");
+  return ranks_words(saved) + " left with code 75: their state is saved, and the job can be started again" +
+         (told ? "" : " (it was not told to stop here)");
 }
 
 }  // namespace tutti

@@ -62,7 +62,7 @@ TEST(RestartPolicy, OneFailureMayBeEnough) {
   EXPECT_FALSE(first.restart);
   EXPECT_EQ(first.code, kExitNoProgress);
   EXPECT_THAT(first.reason, HasSubstr("step 4 was the last that was reached, and one failure is enough"));
-  EXPECT_THAT(judge(policy, {}, after(40)).reason, HasSubstr("the ranks told no step, and one failure is enough"));
+  EXPECT_THAT(judge(policy, {}, after(40)).reason, HasSubstr("the ranks reported no step, and one failure is enough"));
   const Fault lost{.text = "node 2 (c) is lost"};
   EXPECT_TRUE(judge(policy, {}, lost).restart);
   EXPECT_TRUE(judge(policy, {lost}, lost).restart) << "it is not the program's";
@@ -123,8 +123,8 @@ TEST(Outcome, OfRanksThatTheUserStopped) {
 TEST(Outcome, WhoSavedIsTold) {
   const std::vector ends = {with_code(0, 75), with_code(1, 0), with_code(2, 75)};
   EXPECT_EQ(saved_text(ends, true),
-            "ranks 0, 2 left with code 75: what they had is saved, and the job can be started again");
-  EXPECT_THAT(saved_text(ends, false), testing::EndsWith("again (nobody told it to stop here)"));
+            "ranks 0, 2 left with code 75: their state is saved, and the job can be started again");
+  EXPECT_THAT(saved_text(ends, false), testing::EndsWith("again (it was not told to stop here)"));
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ std::optional<Hang> Monitor::check(Workers& workers) {
   if (moved) {
     limit_.learn(now() - last_moved_, steps);
     last_moved_ = now();
-    if (warned_) say_("the ranks get on again");
+    if (warned_) say_("the ranks make progress again");
     warned_ = false;
   }
   check_memory();
@@ -99,9 +99,9 @@ void Monitor::observe(Worker& worker, WatchedRank& watched) {
   if (watched.seen.suspended == was_suspended) return;
   if (hangs_ || worker.end().stopped) return;  // the agent's own debugger or SIGCONT may have caused it
   say_(rank_and_pid(worker) + (was_suspended
-                                   ? " goes on again"
+                                   ? " continues"
                                    : " is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " +
-                                         std::to_string(worker.pid()) + " lets it go on"));
+                                         std::to_string(worker.pid()) + " continues it"));
 }
 
 void Monitor::check_memory() {
@@ -133,7 +133,7 @@ void Monitor::check_for_hang(Workers& workers) {
   const std::vector<RankSeen> ranks = seen();
   if (ranks.empty() || !limit) return;
   const auto sentence = [&](const HangCause& cause) {
-    return nobody_ + " has got on for " + seconds_text(to_seconds(still)) + ": " + cause.text;
+    return nobody_ + " has made progress for " + seconds_text(to_seconds(still)) + ": " + cause.text;
   };
   if (warning && still >= *warning && !warned_) {
     warned_ = true;
@@ -164,7 +164,7 @@ Hang Monitor::finish_hang(Workers& workers) {
   say_(written.ok() ? "the stacks of all ranks are in " + folder_ + "/stacks-rank*.txt"
                     : "could not write the stacks of the ranks: " + to_string(written.error()));
   const HangCause cause = explain_hang(frozen_, options_.describe);
-  Hang hang{.text = nobody_ + " has got on for " + seconds_text(to_seconds(hung_for_)) + " (" + limit_.text() +
+  Hang hang{.text = nobody_ + " has made progress for " + seconds_text(to_seconds(hung_for_)) + " (" + limit_.text() +
                     "): " + cause.text,
             .blamed = !cause.blamed.empty()};
   hang.rank = hang.blamed ? cause.blamed.front() : frozen_.empty() ? -1 : frozen_.front().rank;

@@ -20,7 +20,7 @@
 namespace tutti {
 
 struct Hang {
-  std::string text;  // "no rank has got on for 5 min (learned: ...): ranks 0, 1 wait in ... for rank 2: ..."
+  std::string text;  // "no rank has made progress for 5 min (learned: ...): ranks 0, 1 wait in ... for rank 2: ..."
   int rank = -1;     // the rank that the others wait for, or the first that hangs
   std::int64_t step = -1;
   bool blamed = false;  // a rank of this node is to blame

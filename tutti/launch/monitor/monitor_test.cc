@@ -62,7 +62,7 @@ TEST_F(Monitors, AStoppedRankIsToldAndThatItGoesOn) {
   EXPECT_EQ(monitor_.status(workers_).at(1).state, "stopped");
   EXPECT_EQ(monitor_.status(workers_).at(0).state, "runs");
   kill(pid(1), SIGCONT);
-  check_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") goes on again");
+  check_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") continues");
   EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 0"))));
 }
 
@@ -76,8 +76,8 @@ TEST_F(Monitors, ARankThatIsToldToStopIsNotToldToGoOn) {
   kill(pid(0), SIGSTOP);
   check_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") is stopped (SIGSTOP or a debugger)");
   kill(pid(0), SIGCONT);
-  check_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") goes on again");
-  EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 1 (pid " + std::to_string(pid(1)) + ") goes on again"))));
+  check_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") continues");
+  EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 1 (pid " + std::to_string(pid(1)) + ") continues"))));
 }
 
 TEST_F(Monitors, AnEndIsToldInTheStatusAndInTheReport) {

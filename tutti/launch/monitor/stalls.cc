@@ -128,7 +128,7 @@ std::optional<Duration> HangLimit::warning() const {
 
 std::string HangLimit::text() const {
   if (given_) return "as --hang-timeout has it";
-  return "learned: the ranks got on every " + seconds_text(to_seconds(longest_)) + " or sooner";
+  return "learned: the ranks made progress every " + seconds_text(to_seconds(longest_)) + " or sooner";
 }
 
 HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe) {

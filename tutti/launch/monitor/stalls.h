@@ -47,7 +47,7 @@ class HangLimit {
   void learn(Duration gap, std::uint64_t steps);
   std::optional<Duration> limit() const;    // then the job ends
   std::optional<Duration> warning() const;  // then a warning is printed
-  // "as --hang-timeout has it", "learned: the ranks got on every 2.1 s or sooner"
+  // "as --hang-timeout has it", "learned: the ranks made progress every 2.1 s or sooner"
   std::string text() const;
 
  private:

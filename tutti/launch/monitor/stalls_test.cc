@@ -120,7 +120,7 @@ TEST(Limit, IsNoneUntilStepsAreToldAndThenLearned) {
   limit.learn(2s, 3);
   EXPECT_EQ(limit.limit(), std::optional<Duration>(5min));
   EXPECT_EQ(limit.warning(), std::optional<Duration>(30s));
-  EXPECT_EQ(limit.text(), "learned: the ranks got on every 2 s or sooner");
+  EXPECT_EQ(limit.text(), "learned: the ranks made progress every 2 s or sooner");
   limit.learn(60s, 4);
   EXPECT_EQ(limit.limit(), std::optional<Duration>(20min));
   EXPECT_EQ(limit.warning(), std::optional<Duration>(10min));

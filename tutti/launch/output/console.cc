@@ -130,13 +130,13 @@ bool Consoles::lost_reader(bool running) {
     const std::string which = console == &output_ ? "standard output" : "standard error";
     if (cause != EPIPE) {
       output_lost_ = true;
-      say("cannot write to " + which + ": " + std::strerror(cause) + "; the job goes on, what it says there is lost" +
-          (log_dir_.empty() ? "" : " here, but not in " + log_dir_));
+      say("cannot write to " + which + ": " + std::strerror(cause) + "; the job goes on, " +
+          (log_dir_.empty() ? "but its output there is lost" : "its output is in " + log_dir_));
     } else if (!log_dir_.empty()) {
-      say("nobody reads our " + which + " any more; the job goes on, its output is in " + log_dir_);
+      say("the reader of our " + which + " is gone; the job goes on, its output is in " + log_dir_);
     } else if (!reader_gone_) {
       reader_gone_ = true;
-      say("nobody reads our " + which + " any more" +
+      say("the reader of our " + which + " is gone" +
           (running ? ": ending the job (hint: with --log-dir it would go on)" : ""));
       must_end = running;
     }

@@ -33,7 +33,7 @@ std::string hint_of(const Failure& failure) {
   }
   switch (exit.signal) {
     case SIGKILL:
-      return "nothing of tutti sent it: somebody's kill -9, or the out-of-memory killer (dmesg tells)";
+      return "tutti did not send it: a kill -9 by hand, or the out-of-memory killer (see dmesg)";
     case SIGILL:
       return "an instruction that this CPU lacks: was the program built for another CPU, or OPENBLAS_CORETYPE set too "
              "high?";
@@ -76,7 +76,7 @@ std::string end_text(const WorkerEnd& worker, const Failure& failure) {
   const auto seen = failure.others.find(worker.rank);
   const std::string how = to_string(worker.exit), message = seen == failure.others.end() ? "" : seen->second.message;
   if (message.empty()) return how;
-  return message == failure.message ? how + " and said the same" : how + ": " + split(message, '\n').front();
+  return message == failure.message ? how + " with the same message" : how + ": " + split(message, '\n').front();
 }
 
 // "ranks 1-3 were killed by SIGSEGV"
@@ -185,7 +185,7 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
                        sanitize(failure.headline.empty() ? fault_text(culprit, failure.host) + ", " +
                                                                seconds_text(culprit.seconds) + " after its start"
                                                          : failure.headline);
-  if (!failure.message.empty()) add_block(report, "it said: " + failure.message);
+  if (!failure.message.empty()) add_block(report, "its message: " + failure.message);
   if (!failure.seen.doing.empty()) add_line(report, "at its end: " + failure.seen.doing);
   if (!failure.memory.empty()) add_line(report, "memory: " + failure.memory);
   if (!failure.backtrace.empty()) {

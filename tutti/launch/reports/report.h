@@ -42,7 +42,7 @@ struct Failure {
   std::string host;
   std::string job;
   int attempt = 0;
-  std::string headline;  // what happened, if no rank ended: "no rank has got on for 5 min: ..."; empty: its end
+  std::string headline;  // what happened, if no rank ended: "no rank has made progress for 5 min: ..."; empty: its end
   std::string message;   // the culprit's own: its uncaught exception, or its TORCHELASTIC_ERROR_FILE
   LastActivity seen;     // of the culprit
   std::map<int, LastActivity> others;  // by rank

@@ -62,10 +62,10 @@ TEST(Report, RepeatsWhatRanksHadSaidBefore) {
 
 TEST(Report, OfAHangBeginsWithIt) {
   Failure hang = failure();
-  hang.headline = "no rank of this node has got on for 5 min";
+  hang.headline = "no rank of this node has made progress for 5 min";
   hang.others[0].stack = {"poll in libc.so.6"};
   const std::string text = failure_report(hang, kAll);
-  EXPECT_THAT(text, AllOf(HasSubstr("[tutti] the job failed: no rank of this node has got on for 5 min\n"),
+  EXPECT_THAT(text, AllOf(HasSubstr("[tutti] the job failed: no rank of this node has made progress for 5 min\n"),
                           HasSubstr("poll in libc.so.6"), Not(HasSubstr("after its start"))));
 }
 
@@ -90,12 +90,12 @@ TEST(Report, WhatSeveralRanksSayAlikeStandsThereOnce) {
   all.back().exit = all[1].exit = {.signal = SIGSEGV};
   EXPECT_THAT(
       failure_report(alike, all),
-      AllOf(
-          HasSubstr("failed as well, because of it or by itself: ranks 0, 7 were killed by SIGSEGV (segmentation "
-                    "fault); ranks 1, 3, 4 exited with code 2 and said the same; ranks 5, 6 exited with code 2: Usage: "
-                    "no file\n"),
-          HasSubstr("\n[tutti]   ranks 5, 6 then: in tutti::init()\n[tutti]       poll in libc.so.6\n"),
-          HasSubstr("\n[tutti]   ranks 5, 6 had said: 1 of 3 checkpoints was not saved")));
+      AllOf(HasSubstr(
+                "failed as well, because of it or by itself: ranks 0, 7 were killed by SIGSEGV (segmentation "
+                "fault); ranks 1, 3, 4 exited with code 2 with the same message; ranks 5, 6 exited with code 2: Usage: "
+                "no file\n"),
+            HasSubstr("\n[tutti]   ranks 5, 6 then: in tutti::init()\n[tutti]       poll in libc.so.6\n"),
+            HasSubstr("\n[tutti]   ranks 5, 6 had said: 1 of 3 checkpoints was not saved")));
 }
 
 TEST(Report, IsJsonAsWell) {
@@ -146,7 +146,7 @@ TEST(Report, OneCulpritAndTheInnocent) {
             "[tutti]   innocent: rank 0 was running and ended because of it\n"
             "[tutti]   innocent: rank 1 ran on for 5 s after SIGTERM and needed SIGKILL\n"
             "[tutti]   innocent: rank 3 had ended well before\n"
-            "[tutti]   hint: nothing of tutti sent it: somebody's kill -9, or the out-of-memory killer (dmesg tells)");
+            "[tutti]   hint: tutti did not send it: a kill -9 by hand, or the out-of-memory killer (see dmesg)");
   Failure hungry = failure;
   hungry.out_of_memory = true;
   EXPECT_THAT(failure_report(hungry, all), HasSubstr("out-of-memory killer struck"));
@@ -203,13 +203,13 @@ TEST(Report, TakesNoTerminalOver) {
                      .seen = {.doing = "step \033[2J"},
                      .last_lines = {"a rank's own \033[31mred\033[0m"}};
   const std::string text = failure_report(evil, {});
-  EXPECT_THAT(text, AllOf(HasSubstr("group ?\n"), HasSubstr("it said: bell ?\n[tutti]     and ?31m\n"),
+  EXPECT_THAT(text, AllOf(HasSubstr("group ?\n"), HasSubstr("its message: bell ?\n[tutti]     and ?31m\n"),
                           HasSubstr("step ?[2J"), HasSubstr("\033[31mred")));
 }
 
 TEST(Report, SeveralLinesOfAMessageStandInTheReport) {
   EXPECT_THAT(failure_report({.culprit = {.exit = {.code = 1}}, .message = "Traceback:\n  f()\nValueError"}, {}),
-              HasSubstr("\n[tutti]   it said: Traceback:\n[tutti]       f()\n[tutti]     ValueError\n"));
+              HasSubstr("\n[tutti]   its message: Traceback:\n[tutti]       f()\n[tutti]     ValueError\n"));
 }
 
 TEST(Report, WordsOfAnEnd) {
