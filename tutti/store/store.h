@@ -34,35 +34,38 @@ class Store {
 
   virtual ~Store() = default;
 
-  Status set(const std::string& key, const std::string& value);
+  // The verbs. No store overrides them; they are virtual because backend libraries (comm/backends/), which resolve no
+  // symbols of the program, call them.
+  virtual Status set(const std::string& key, const std::string& value);
   // Waits for the key. A kTimeout names the key and the limit.
-  Result<std::string> get(const std::string& key, Deadline deadline);
+  virtual Result<std::string> get(const std::string& key, Deadline deadline);
   // Adds to a decimal number (an absent key counts as 0); the new value.
-  Result<std::int64_t> add(const std::string& key, std::int64_t amount);
+  virtual Result<std::int64_t> add(const std::string& key, std::int64_t amount);
   // Stores `desired` if the key holds `expected` (none: if it does not exist).
-  Result<CompareSet> compare_set(const std::string& key, const std::optional<std::string>& expected,
-                                 const std::string& desired);
+  virtual Result<CompareSet> compare_set(const std::string& key, const std::optional<std::string>& expected,
+                                         const std::string& desired);
   // Waits until all keys exist; a kTimeout lists the keys that are missing.
-  Status wait(const std::vector<std::string>& keys, Deadline deadline);
+  virtual Status wait(const std::vector<std::string>& keys, Deadline deadline);
   // Whether all keys exist now.
-  Result<bool> check(const std::vector<std::string>& keys);
-  Result<bool> remove(const std::string& key);  // whether it existed
-  Result<std::int64_t> num_keys();
-  Status append(const std::string& key, const std::string& value);
-  Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys, Deadline deadline);
+  virtual Result<bool> check(const std::vector<std::string>& keys);
+  virtual Result<bool> remove(const std::string& key);  // whether it existed
+  virtual Result<std::int64_t> num_keys();
+  virtual Status append(const std::string& key, const std::string& value);
+  virtual Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys, Deadline deadline);
   // Up to 100 keys: all or none of them, and no reader sees some without the others. Beyond that the store may set them
   // in several steps, and an error may leave the first ones set.
-  Status multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values);
+  virtual Status multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values);
   // A queue under a key: first in, first out; pop waits.
-  Status push(const std::string& key, const std::string& value);
-  Result<std::string> pop(const std::string& key, Deadline deadline);
-  Result<std::int64_t> queue_length(const std::string& key);
+  virtual Status push(const std::string& key, const std::string& value);
+  virtual Result<std::string> pop(const std::string& key, Deadline deadline);
+  virtual Result<std::int64_t> queue_length(const std::string& key);
   // Waits until `size` ranks have entered; one round trip. A kTimeout names the ranks that are missing; a rank that
   // enters twice is kMismatch for the second. The key may be used again after all ranks have left.
-  Status barrier(const std::string& key, int rank, int size, Deadline deadline, const Waiting& waiting = {});
+  virtual Status barrier(const std::string& key, int rank, int size, Deadline deadline, const Waiting& waiting = {});
   // The values of all ranks, by rank; one round trip. Errors as barrier().
-  Result<std::vector<std::string>> gather_all(const std::string& key, int rank, int size, const std::string& value,
-                                              Deadline deadline, const Waiting& waiting = {});
+  virtual Result<std::vector<std::string>> gather_all(const std::string& key, int rank, int size,
+                                                      const std::string& value, Deadline deadline,
+                                                      const Waiting& waiting = {});
 
   // The limit of calls that have no deadline of their own; 5 min unless set. Before other threads call.
   void set_call_timeout(Duration timeout) { call_timeout_ = timeout; }
