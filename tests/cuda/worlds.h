@@ -23,14 +23,19 @@ inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, s
 inline constexpr const char* kStaged = "cpu:tutti,cuda:staged";
 inline constexpr const char* kNccl = "cpu:tutti,cuda:nccl";
 
+// `rank` waits until every other rank has come here.
+inline void await_all(const Group& world, int rank) {
+  std::uint8_t here = 0;
+  if (world.rank() != rank) return send(world, std::span<const std::uint8_t>(&here, 1), rank);
+  for (int other = 0; other < world.size(); ++other)
+    if (other != rank) recv(world, std::span(&here, 1), other);
+}
+
 // SIGKILL for `victim`, when the others have ended their calls before this one: a rank that is through first and dies
 // would else be found dead in those.
 inline void kill_after_all(Group& world, int victim) {
-  std::uint8_t ended = 0;
-  if (world.rank() != victim) return send(world, std::span<const std::uint8_t>(&ended, 1), victim);
-  for (int other = 0; other < world.size(); ++other)
-    if (other != victim) recv(world, std::span(&ended, 1), other);
-  ::kill(::getpid(), SIGKILL);
+  await_all(world, victim);
+  if (world.rank() == victim) ::kill(::getpid(), SIGKILL);
 }
 
 // The sentence of a call; empty if it throws nothing.

@@ -28,8 +28,7 @@ double busiest(Kind kind, const Shape& shape, const std::vector<int>& parties, i
 }  // namespace
 
 Bound bound_of(Kind kind, const Shape& shape, const Network& network) {
-  Bound bound;
-  if (shape.size < 2) return bound;
+  if (shape.size < 2) return {};
   const Hosts each = Hosts::of_sizes(std::vector<int>(std::size_t(shape.size), 1));
   const Hosts& hosts = shape.hosts ? *shape.hosts : each;
   std::vector<int> sizes;
@@ -37,10 +36,11 @@ Bound bound_of(Kind kind, const Shape& shape, const Network& network) {
   const double cards = network.between.bandwidth * network.cards;
   const double rank =
       (hosts.most() > 1 ? network.inside.bandwidth : 0) + (hosts.count() > 1 ? network.between.bandwidth : 0);
-  bound.latency = hosts.count() > 1 ? network.between.latency : network.inside.latency;
-  bound.bandwidth = std::max(busiest(kind, shape, sizes, hosts.host_of(shape.root)) / cards,
-                             busiest(kind, shape, std::vector<int>(std::size_t(shape.size), 1), shape.root) / rank);
-  return bound;
+  const Bound of_card{network.between.latency, busiest(kind, shape, sizes, hosts.host_of(shape.root)) / cards};
+  // The first bytes of a rank may come from its own host.
+  const Bound of_rank{hosts.most() > 1 ? network.inside.latency : network.between.latency,
+                      busiest(kind, shape, std::vector<int>(std::size_t(shape.size), 1), shape.root) / rank};
+  return hosts.count() > 1 && of_card.seconds() >= of_rank.seconds() ? of_card : of_rank;
 }
 
 }  // namespace tutti

@@ -7,8 +7,8 @@
 namespace tutti {
 
 struct Bound {
-  double latency = 0;    // seconds for one hop, which every collective needs
-  double bandwidth = 0;  // seconds for the bytes that must pass the busiest card or the busiest rank
+  double latency = 0;    // seconds until the first byte reaches the busiest card or rank
+  double bandwidth = 0;  // seconds for the bytes that must pass that card or rank
   double seconds() const { return latency + bandwidth; }
 };
 

@@ -46,6 +46,18 @@ TEST(Bound, RanksOfAHostShareItsCard) {
   EXPECT_DOUBLE_EQ(bandwidth(Kind::kAllReduce, {4}), 1.5 * kCount / kInside) << "one host: the ports of its ranks";
 }
 
+// Rank 1 gathers from 12 ranks of its host and one of another. It receives from its own host before the other's first
+// byte can be there.
+TEST(Bound, OfARankAddsTheLatencyOfItsHost) {
+  const Hosts hosts = Hosts::of_sizes(std::vector<int>{1, 13});
+  Network slow_inside = network();
+  slow_inside.inside.bandwidth = kCard / 2;
+  const Shape shape{.size = 14, .root = 1, .count = kCount, .hosts = &hosts};
+  const Bound bound = bound_of(Kind::kGather, shape, slow_inside);
+  EXPECT_EQ(bound.latency, 1e-6);
+  EXPECT_DOUBLE_EQ(bound.bandwidth, 13 * double(kCount) / (1.5 * kCard));
+}
+
 TEST(Bound, IsAtLeastOneHop) {
   const Hosts one = Hosts::of_sizes(std::vector<int>{4});
   EXPECT_EQ(bound_of(Kind::kBarrier, {.size = 4}, network()).seconds(), kAlpha);

@@ -50,7 +50,7 @@ class EveryAlgorithm : public testing::TestWithParam<Verb> {};
 
 // Both kinds of Contents, expressions and real elements, check each plan. Streams hold any number of bytes, or so few
 // that a plan that relies on buffering stalls.
-constexpr std::size_t kStreamBytes[] = {Network::kUnbounded, 11};
+constexpr std::size_t kStreamBytes[] = {Network::kUnbounded, 32 + 11};  // the header of the first message and 11 bytes
 
 TEST_P(EveryAlgorithm, IsRightAndNotBelowTheBound) {
   const auto [kind, plan] = GetParam();
