@@ -100,7 +100,7 @@ TEST_F(DiagnosisOfRank0, AStoreThatFailsIsNotAskedAgainDuringTheCall) {
 
 TEST_F(DiagnosisOfRank0, ARankThatSaysNothingIsNamed) {
   MemoryStore store;
-  const auto mine = diagnosis(store);
+  const auto mine = diagnosis(store, std::chrono::seconds(1));  // half of it for the rank to say something
   mine->announce_end("barrier #9");
   store.set("waits/7/2", "barrier #9").or_throw();
   Error error{.code = Code::kTimeout, .detail = "still waiting for rank 1"};

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "tutti/comm/shared_memory/group_memory.h"
 #include "tutti/comm/heap.h"
 #include "tutti/comm/shared_memory/control.h"
+#include "tutti/comm/shared_memory/group_memory.h"
 #include "tutti/transport/shm/host.h"
 
 namespace tutti {
