@@ -227,7 +227,7 @@ class MemoryNode final : public Rendezvous {
   MemoryJob& job_;
   const std::string id_;
   const NodesOptions options_;
-  mutable Fd event_ TUTTI_GUARDED_BY(job_.mutex_);  // once somebody asks for it
+  mutable Fd event_;  // once it is asked for; as the other members, guarded by the mutex of the job
   int visit_ = -1;
   Round round_{.number = -1, .node = -1};  // node -1: it takes part in none
   std::optional<membership::Assignment> assignment_;
