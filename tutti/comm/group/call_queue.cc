@@ -60,7 +60,7 @@ CallQueue::CallQueue(Owner& owner, Setup setup) : owner_(owner), setup_(std::mov
 // ---- Callers ----
 
 // The progress thread holds the lock for a moment after a call that it has ended; another thread may hold it for long.
-bool CallQueue::lock_soon() {
+bool CallQueue::lock_after_tries() {
   constexpr int kTries = 60, kWithoutYield = 50;
   for (int tries = 0; !driver_.try_lock(); ++tries) {
     if (tries == kTries || !is_idle()) return false;
@@ -70,11 +70,6 @@ bool CallQueue::lock_soon() {
       ::sched_yield();
   }
   return true;
-}
-
-void CallQueue::unlock() {
-  driver_.unlock();
-  if (!is_idle()) notify_progress_thread();
 }
 
 // Whether to try again at once rather than to give the core away. Where ranks outnumber the cores: only if it is known

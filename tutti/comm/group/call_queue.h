@@ -130,8 +130,11 @@ class CallQueue {
   const SpinPolicy& spin() const { return setup_.spin; }
 
   // For a call on the caller's stack. The holder may still be at the end of the last call: tries for a moment.
-  bool lock_soon() TUTTI_TRY_ACQUIRE(true, driver_);
-  void unlock() TUTTI_RELEASE(driver_);
+  bool lock_soon() TUTTI_TRY_ACQUIRE(true, driver_) { return driver_.try_lock() || lock_after_tries(); }
+  void unlock() TUTTI_RELEASE(driver_) {
+    driver_.unlock();
+    if (!is_idle()) notify_progress_thread();
+  }
   DriverLock& driver() TUTTI_RETURNS_CAPABILITY(driver_) { return driver_; }
   // Carry out a call on the calling thread: one whose operation has started, or one that the paths start. An operation
   // that is not owned has to stay until they return.
@@ -167,6 +170,7 @@ class CallQueue {
   using Entries = std::list<std::shared_ptr<Submission>>;
   enum class State : std::uint32_t { kRunning, kStopped, kEnded };
 
+  bool lock_after_tries() TUTTI_TRY_ACQUIRE(true, driver_);
   bool is_running() const { return state_.load(std::memory_order_acquire) == State::kRunning; }
   bool drive(Clock::time_point time, bool collectives_too) TUTTI_REQUIRES(driver_);
   void take_arrivals() TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
