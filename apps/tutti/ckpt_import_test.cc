@@ -115,7 +115,7 @@ TEST_F(CkptCommand, NoFileIsNamedAfterATensor) {
   write_safetensors(at("in.safetensors"), tensors).or_throw();
   save_checkpoint(at("saved"), boxes, {.step = 1}).or_throw();
   test::set_file(at("in.pt"), torch_file("}S'../../pwned'\n" + kFourFloats + "s."));
-  // All that is there, but what the commands below are told to make.
+  // Every file and folder, except the output of the commands below.
   const std::set<std::string> made = {
       "imported",        "imported_pt",           "resharded",       "merged", "merged_all",
       "box.safetensors", "extracted.safetensors", "rank.safetensors"};

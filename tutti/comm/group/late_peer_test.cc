@@ -110,7 +110,7 @@ double cpu_of_call(bool known_to_be_one_core) {
 }
 
 TEST(OneCore, AWaitingRankGivesWayThoughThereAreMoreCores) {
-  if (usable_cores() < 2) GTEST_SKIP() << "one core is all there is";
+  if (usable_cores() < 2) GTEST_SKIP() << "needs two cores, and this process may use one";
   const double known = cpu_of_call(true), unknown = cpu_of_call(false);
   EXPECT_LT(unknown, 2.5 * known) << known * 1e6 << " us where the ranks outnumber the cores that they may use, "
                                   << unknown * 1e6 << " us where they do not";
