@@ -133,8 +133,8 @@ endfunction()
 # memory that they alone touch, and run them with one thread.
 set(TUTTI_TORCH_TEST LABELS torch)
 if(TUTTI_SANITIZE MATCHES thread)
-  list(APPEND TUTTI_TORCH_TEST ENVIRONMENT_MODIFICATION
-    "TSAN_OPTIONS=string_append::ignore_noninstrumented_modules=1\\;OMP_NUM_THREADS=set:1\\;OPENBLAS_NUM_THREADS=set:1")
+  list(APPEND TUTTI_TORCH_TEST ENVIRONMENT OMP_NUM_THREADS=1  # OpenBLAS reads it as well
+    ENVIRONMENT_MODIFICATION TSAN_OPTIONS=string_append::ignore_noninstrumented_modules=1)
 endif()
 
 # Each test of a program is a test of ctest's. But a program that links LibTorch takes half a second of a core to load: it
