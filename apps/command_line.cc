@@ -117,14 +117,14 @@ Status take_local_rank(const std::string& given) {
 }
 
 void restart_with_settings(const std::vector<std::string>& arguments) {
-  const auto who = identify({}, current_environment());
+  const auto who = rendezvous::identify({}, current_environment());
   if (!who.ok() || who->started_by == "tutti run") return;
   // Another launcher may have bound several ranks to cores of their own.
-  const auto missing = missing_settings(env, cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
+  const auto missing = launch::missing_settings(env, launch::cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
   std::error_code unknown;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (missing.empty() || unknown) return;
-  for (const Setting& setting : missing) ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
+  for (const launch::Setting& setting : missing) ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
   std::vector<std::string> words = {program_invocation_name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
@@ -153,7 +153,7 @@ void add_local_rank(CLI::App& app, std::string& local_rank) {
 int run_training(const std::vector<std::string>& arguments, const std::string& local_rank,
                  const std::function<int()>& body) {
   restart_with_settings(arguments);
-  keep_freed_memory(env);  // each step frees and allocates the same temporaries
+  launch::keep_freed_memory(env);  // each step frees and allocates the same temporaries
   try {
     take_local_rank(local_rank).or_throw();
     return body();

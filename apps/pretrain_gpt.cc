@@ -91,14 +91,14 @@ tutti::Result<Meaning> interpret(const tutti::cli::PretrainGptCommandLine& line)
   meaning.options = TUTTI_TRY(line.interpret(meaning.tokenizer.get()));
   TUTTI_TRY(check_f16(meaning.options));
   // What is wrong with the environment init() says.
-  if (const auto who = tutti::identify({}, tutti::current_environment()); who.ok())
+  if (const auto who = tutti::rendezvous::identify({}, tutti::current_environment()); who.ok())
     (void)TUTTI_TRY(tutti::gpt::for_world(meaning.options, who->world_size));
   return meaning;
 }
 
 // By one rank, before it meets the others.
 void warn_of_no_effect(const tutti::cli::PretrainGptCommandLine& line) {
-  const auto who = tutti::identify({}, tutti::current_environment());
+  const auto who = tutti::rendezvous::identify({}, tutti::current_environment());
   if (who.ok() && who->rank != 0) return;
   for (const std::string& sentence : line.without_effect()) tutti::log::warn(sentence);
 }

@@ -10,8 +10,8 @@
 namespace tutti::cli {
 
 void tell_once(const std::string& command, const Error& error) {
-  const auto who = identify({}, current_environment());
-  const bool written = write_error_file(to_string(error));
+  const auto who = rendezvous::identify({}, current_environment());
+  const bool written = launch::write_error_file(to_string(error));
   if (!who.ok() || who->rank == 0) return tell(command, error);
   if (written) return;
   fmt::print(stderr,

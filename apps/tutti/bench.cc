@@ -42,13 +42,13 @@ Result<int> start_ranks(int ranks, const BenchTexts& texts, const std::vector<st
   if (texts.two_hosts) return bench::run_on_two_hosts(ranks, arguments);
   if (::isatty(STDERR_FILENO)) arguments.emplace_back("--progress");
   if (texts.engine == "mpi") return become_mpirun(ranks, arguments);
-  JobOptions job;
+  launch::JobOptions job;
   job.ranks = std::to_string(ranks);
   job.program = bench::own_path();
   job.arguments = std::move(arguments);
   job.announce = false;
   job.output.prefix = false;
-  return run_job(job);
+  return launch::run_job(job);
 }
 
 Result<int> act(const BenchTexts& texts, const std::vector<std::string>& arguments) {
@@ -70,7 +70,7 @@ Result<int> act(const BenchTexts& texts, const std::vector<std::string>& argumen
   }
   const bench::BenchOptions options = TUTTI_TRY(interpret_bench(texts));
   if (texts.as_rank || (texts.ranks.empty() && !texts.two_hosts)) {
-    keep_freed_memory(env);
+    launch::keep_freed_memory(env);
     return bench::run_rank(options);
   }
   const int ranks = TUTTI_TRY(ranks_of(texts, 2));

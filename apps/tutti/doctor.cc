@@ -97,8 +97,8 @@ std::string network_of(const Texts& texts) {
 
 Result<Secret> secret_of(const Texts& texts, bool several) {
   if (texts.insecure || !several) return Secret::none();
-  if (!texts.secret_file.empty()) return secret_in(texts.secret_file);
-  if (auto given = TUTTI_TRY(given_secret(current_environment()))) return *given;
+  if (!texts.secret_file.empty()) return rendezvous::secret_in(texts.secret_file);
+  if (auto given = TUTTI_TRY(rendezvous::given_secret(current_environment()))) return *given;
   return usage("the hosts need a secret that all of them know",
                "make one (umask 077; openssl rand -hex 32 > secret), copy it to all hosts, and give --secret-file "
                "secret; or accept strangers with --insecure");
@@ -108,10 +108,10 @@ Result<int> number(const std::string& option, const std::string& text, int least
   return text.empty() ? otherwise : int(TUTTI_TRY(whole_number(option, text, least, most)));
 }
 
-Result<DoctorOptions> interpret(const Texts& texts) {
+Result<doctor::DoctorOptions> interpret(const Texts& texts) {
   if (!texts.shell.empty()) return usage("--ssh is for hosts that are examined over ssh", "name them: --hosts a:8,b:2");
-  DoctorOptions options;
-  PlannedJob& job = options.job;
+  doctor::DoctorOptions options;
+  doctor::PlannedJob& job = options.job;
   job.nodes = TUTTI_TRY(number("--nnodes", texts.nodes, 1, 10000, 1));
   options.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 10000, 0));
   if (options.node >= job.nodes)
@@ -124,9 +124,9 @@ Result<DoctorOptions> interpret(const Texts& texts) {
     options.master_address = TUTTI_TRY(address_at(texts.iface));
   if (job.nodes > 1 && options.master_address.empty())
     return usage(std::to_string(job.nodes) + " hosts need --master-addr", "the address of host 0, as all hosts see it");
-  const MachineCounts machine{.cores = usable_cores(), .gpus = int(visible_gpus(current_environment()).size())};
+  const launch::MachineCounts machine{.cores = usable_cores(), .gpus = int(visible_gpus(current_environment()).size())};
   const auto counts =
-      TUTTI_TRY(parse_rank_counts(texts.ranks.empty() ? "1" : texts.ranks, job.nodes, options.node, machine));
+      TUTTI_TRY(launch::parse_rank_counts(texts.ranks.empty() ? "1" : texts.ranks, job.nodes, options.node, machine));
   job.ranks = counts.here;
   job.world = 0;
   for (const int count : counts.all) job.world += count;
@@ -142,7 +142,7 @@ Result<DoctorOptions> interpret(const Texts& texts) {
   job.core_type = env("OPENBLAS_CORETYPE").value_or("");
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY"})
     if (const auto value = env(name)) job.threads[name] = *value;
-  for (const Status& variables : {log::check_setting(), check_variables(), check_thread_count(env)})
+  for (const Status& variables : {log::check_setting(), check_variables(), launch::check_thread_count(env)})
     if (!variables) job.bad_variables.push_back(variables.error());
   options.fixed_ports = !texts.master_port.empty() || !texts.store_port.empty();
   options.log_folder = texts.log_dir;
@@ -154,8 +154,8 @@ Result<DoctorOptions> interpret(const Texts& texts) {
   return options;
 }
 
-void print(const DoctorReport& report) {
-  for (const HostReport& host : report.hosts) {
+void print(const doctor::DoctorReport& report) {
+  for (const doctor::HostReport& host : report.hosts) {
     std::printf("%s, for %d %s\n%s\n", host.host.c_str(), host.ranks, host.ranks == 1 ? "rank" : "ranks",
                 to_text(host.findings).c_str());
   }
@@ -163,14 +163,14 @@ void print(const DoctorReport& report) {
   std::printf("%s\n", summary(report.all()).c_str());
 }
 
-void print_json(const DoctorReport& report) {
+void print_json(const doctor::DoctorReport& report) {
   nlohmann::json json = {{"hosts", nlohmann::json::array()}, {"pairs", nlohmann::json::array()}};
-  for (const HostReport& host : report.hosts)
+  for (const doctor::HostReport& host : report.hosts)
     json["hosts"].push_back({{"node", host.node},
                              {"host", host.host},
                              {"ranks", host.ranks},
                              {"findings", nlohmann::json::parse(to_json(host.findings))}});
-  for (const PairMeasure& measure : report.measures) json["pairs"].push_back(nlohmann::json::parse(to_json(measure)));
+  for (const doctor::PairMeasure& measure : report.measures) json["pairs"].push_back(nlohmann::json::parse(to_json(measure)));
   json["between"] = nlohmann::json::parse(to_json(report.between));
   json["summary"] = summary(report.all());
   std::puts(json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
@@ -196,15 +196,15 @@ Result<std::vector<std::string>> options_there(const Texts& texts, bool counted)
   return options;
 }
 
-Finding finding_of(const UnreachedHost& unreached) {
+doctor::Finding finding_of(const launch::UnreachedHost& unreached) {
   Error fact = unreached.why;
   fact.hint.clear();
-  return {Grade::kFail, fact.code == Code::kMismatch ? "versions" : "ssh", to_string(fact), unreached.why.hint};
+  return {doctor::Grade::kFail, fact.code == Code::kMismatch ? "versions" : "ssh", to_string(fact), unreached.why.hint};
 }
 
 // Where nobody can be reached, that is the report.
-Result<int> examine_over_ssh(const HostList& hosts, const Texts& texts) {
-  SshOptions ssh = TUTTI_TRY(way_to(hosts, texts.shell));
+Result<int> examine_over_ssh(const launch::HostList& hosts, const Texts& texts) {
+  launch::SshOptions ssh = TUTTI_TRY(way_to(hosts, texts.shell));
   ssh.command = "doctor";
   ssh.options = TUTTI_TRY(options_there(texts, !hosts.ranks.empty()));
   ssh.folder = "/";
@@ -212,15 +212,15 @@ Result<int> examine_over_ssh(const HostList& hosts, const Texts& texts) {
   ssh.variables["TUTTI_SECRET"] = TUTTI_TRY(secret_text(texts.secret_file, texts.insecure));
   ssh.patience = TUTTI_TRY(duration("--timeout", texts.timeout));
   bool anybody = true;
-  DoctorReport report;
-  ssh.go_without = [&](const std::vector<std::string>& reached, const std::vector<UnreachedHost>& unreached) {
+  doctor::DoctorReport report;
+  ssh.go_without = [&](const std::vector<std::string>& reached, const std::vector<launch::UnreachedHost>& unreached) {
     anybody = !reached.empty();
-    for (const UnreachedHost& host : unreached) report.between.push_back(finding_of(host));
+    for (const launch::UnreachedHost& host : unreached) report.between.push_back(finding_of(host));
     std::vector<std::string> more = {"--names", join(reached, ",")};
     if (!unreached.empty()) more.insert(more.end(), {"--unreached", to_json(report.between)});
     return more;
   };
-  const auto code = run_over_ssh(ssh);
+  const auto code = launch::run_over_ssh(ssh);
   if (anybody) return code;
   texts.json ? print_json(report) : print(report);
   return 1;
@@ -228,18 +228,18 @@ Result<int> examine_over_ssh(const HostList& hosts, const Texts& texts) {
 
 // This host, and with the same command on others these as well.
 Result<int> examine_here(const Texts& texts) {
-  const DoctorOptions options = TUTTI_TRY(interpret(texts));
-  std::vector<Finding> unreached;
-  if (!texts.unreached.empty()) unreached = TUTTI_TRY(findings_from_json(texts.unreached));
-  DoctorReport report = TUTTI_TRY(examine(options));
+  const doctor::DoctorOptions options = TUTTI_TRY(interpret(texts));
+  std::vector<doctor::Finding> unreached;
+  if (!texts.unreached.empty()) unreached = TUTTI_TRY(doctor::findings_from_json(texts.unreached));
+  doctor::DoctorReport report = TUTTI_TRY(doctor::examine(options));
   report.between.insert(report.between.begin(), unreached.begin(), unreached.end());
   if (options.node == 0 || !texts.one_report || !report.whole) texts.json ? print_json(report) : print(report);
-  return worst(report.all()) == Grade::kFail ? 1 : 0;
+  return doctor::worst(report.all()) == doctor::Grade::kFail ? 1 : 0;
 }
 
 int told(const Error& error) {
   tell("tutti doctor", error);
-  return exit_code_of(error.code) == kExitUsage ? kExitUsage : 1;
+  return exit_code_of(error.code) == launch::kExitUsage ? launch::kExitUsage : 1;
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ int env_command(std::vector<std::string> arguments) {
   set_help(app, kFooter, kSynopsis);
   app.add_flag("--json", json, "print a list of JSON objects with name and value");
   if (const auto code = parse(app, std::move(arguments))) return *code;
-  const NamedFacts facts = environment_report(inspect_host({}), current_environment());
+  const doctor::NamedFacts facts = doctor::environment_report(doctor::inspect_host({}), current_environment());
   if (json) {
     auto list = nlohmann::json::array();
     for (const auto& [name, value] : facts) list.push_back({{"name", name}, {"value", value}});

@@ -23,12 +23,12 @@ namespace {
 
 constexpr std::uint64_t kMostOfANodeFile = 16 << 20;
 
-int report(const Error& error, const OutputOptions& output = {}) {
+int report(const Error& error, const launch::OutputOptions& output = {}) {
   const Error sourced = with_source(error);
   if (output.json) {
     const std::string text = "tutti run: " + to_string(sourced);
-    const LogLine line{.line = text, .level = LineLevel::kError};
-    std::fprintf(stderr, "%s\n", json_line(line, host_name(), 0, microseconds_since_epoch()).c_str());
+    const launch::LogLine line{.line = text, .level = launch::LineLevel::kError};
+    std::fprintf(stderr, "%s\n", json_line(line, host_name(), 0, launch::microseconds_since_epoch()).c_str());
   } else {
     tell("tutti run", sourced);
   }
@@ -36,19 +36,19 @@ int report(const Error& error, const OutputOptions& output = {}) {
 }
 
 // Inside a scheduler's job most need not be typed. A name is resolved only where it is needed: that can take seconds.
-Result<std::optional<Allocation>> find_allocation(const RunTexts& texts) {
+Result<std::optional<rendezvous::Allocation>> find_allocation(const RunTexts& texts) {
   const bool named = !texts.ssh.hosts.empty() || !texts.ssh.hostfile.empty();
-  if (texts.nodes.standalone || named) return std::optional<Allocation>();
-  const HostNames names = env("JOB_COMPLETION_INDEX") ? host_names() : HostNames{.host = host_name(), .canonical = {}};
-  return allocation_of(current_environment(), names,
+  if (texts.nodes.standalone || named) return std::optional<rendezvous::Allocation>();
+  const rendezvous::HostNames names = env("JOB_COMPLETION_INDEX") ? rendezvous::host_names() : rendezvous::HostNames{.host = host_name(), .canonical = {}};
+  return rendezvous::allocation_of(current_environment(), names,
                        [](const std::string& path) { return read_file(path, kMostOfANodeFile); });
 }
 
 // Fills in `job`, and runs it from here if this process only starts others that run it; then the code of the job.
 Result<std::optional<int>> start_elsewhere(const std::vector<std::string>& arguments,
-                                           const std::vector<std::string>& rest, RunTexts& texts, JobOptions& job) {
-  const std::optional<Allocation> allocation = TUTTI_TRY(find_allocation(texts));
-  const std::optional<HostList> hosts = TUTTI_TRY(hosts_of(texts, allocation));
+                                           const std::vector<std::string>& rest, RunTexts& texts, launch::JobOptions& job) {
+  const std::optional<rendezvous::Allocation> allocation = TUTTI_TRY(find_allocation(texts));
+  const std::optional<launch::HostList> hosts = TUTTI_TRY(hosts_of(texts, allocation));
   if (allocation && !hosts) TUTTI_TRY(fill_from(*allocation, texts, job));
   TUTTI_TRY(interpret(texts, rest, job));
   if (hosts) return std::optional(TUTTI_TRY(run_on_hosts(*hosts, texts, job, arguments, rest)));
@@ -63,14 +63,14 @@ int run_command(std::vector<std::string> arguments) {
   using namespace in_run;
   CLI::App app("Starts a program as several ranks and ends the job as one.", "tutti run");
   RunTexts texts;
-  JobOptions job;
+  launch::JobOptions job;
   job.monitor.describe = describe_flight_call;
   declare(app, texts, job);
   if (const Status flags = check_flag_variables(); !flags) return report(flags.error());
   if (const auto error = option_of_another_launcher(app, arguments)) return report(*error);
   if (const auto code = parse(app, arguments)) return *code;
   // Reported here once, which otherwise each rank reports.
-  for (const Status& variables : {log::check_setting(), check_variables(), check_thread_count(env)})
+  for (const Status& variables : {log::check_setting(), check_variables(), launch::check_thread_count(env)})
     if (!variables) return report(variables.error());
   const Result<std::optional<int>> elsewhere = start_elsewhere(arguments, app.remaining(), texts, job);
   if (!elsewhere.ok()) return report(elsewhere.error(), job.output);
@@ -78,7 +78,7 @@ int run_command(std::vector<std::string> arguments) {
 #ifdef TUTTI_HWLOC
   job.topology = topology_from_hwloc;
 #endif
-  const Result<int> code = run_job(job);
+  const Result<int> code = launch::run_job(job);
   return code.ok() ? *code : report(code.error(), job.output);
 }
 

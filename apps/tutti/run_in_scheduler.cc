@@ -17,7 +17,7 @@ namespace tutti::cli {
 namespace {
 
 // The user speaks of other nodes than the scheduler does.
-bool stands_aside(const Allocation& allocation, const RunTexts& texts) {
+bool stands_aside(const rendezvous::Allocation& allocation, const RunTexts& texts) {
   if (texts.nodes.standalone) return true;
   const auto wanted = parse_int(texts.nodes.nodes);
   return wanted && allocation.nodes && *wanted != *allocation.nodes;
@@ -31,12 +31,12 @@ std::string list_of(const std::vector<int>& counts) {
 
 }  // namespace
 
-bool starts_others(const Allocation& allocation, const RunTexts& texts) {
-  return allocation.others != Allocation::Others::kStarted && allocation.nodes.value_or(1) > 1 &&
+bool starts_others(const rendezvous::Allocation& allocation, const RunTexts& texts) {
+  return allocation.others != rendezvous::Allocation::Others::kStarted && allocation.nodes.value_or(1) > 1 &&
          !stands_aside(allocation, texts) && texts.nodes.node_rank.empty();
 }
 
-Status fill_from(const Allocation& allocation, RunTexts& texts, JobOptions& job) {
+Status fill_from(const rendezvous::Allocation& allocation, RunTexts& texts, launch::JobOptions& job) {
   if (stands_aside(allocation, texts)) return {};
   if (!allocation.note.empty() && texts.nodes.nodes.empty()) log::warn(allocation.note);
   if (texts.ranks.ranks.empty() && !allocation.ranks.empty()) texts.ranks.ranks = list_of(allocation.ranks);
@@ -49,9 +49,9 @@ Status fill_from(const Allocation& allocation, RunTexts& texts, JobOptions& job)
   if (texts.nodes.nodes.empty()) texts.nodes.nodes = std::to_string(*allocation.nodes);
   if (texts.nodes.nodes == "1") return {};
   if (texts.nodes.node_rank.empty()) texts.nodes.node_rank = std::to_string(*allocation.node);
-  if (job.job.empty() && !allocation.job.empty()) job.job = file_name_of(allocation.job);
+  if (job.job.empty() && !allocation.job.empty()) job.job = rendezvous::file_name_of(allocation.job);
   if (texts.nodes.master_port.empty() && !allocation.job.empty())
-    texts.nodes.master_port = std::to_string(derived_ports(allocation.job).front());
+    texts.nodes.master_port = std::to_string(rendezvous::derived_ports(allocation.job).front());
   if (!job.master_address.empty()) return {};
   job.master_address = allocation.first_host;
   if (!job.master_address.empty()) return {};
@@ -61,7 +61,7 @@ Status fill_from(const Allocation& allocation, RunTexts& texts, JobOptions& job)
                    : "name it: --master-addr HOST");
 }
 
-std::vector<std::string> srun_command(const Allocation& allocation, const std::string& self,
+std::vector<std::string> srun_command(const rendezvous::Allocation& allocation, const std::string& self,
                                       const std::vector<std::string>& arguments) {
   const std::string nodes = std::to_string(*allocation.nodes);
   std::vector<std::string> command = {"srun", "--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node", "1"};
@@ -74,7 +74,7 @@ std::vector<std::string> srun_command(const Allocation& allocation, const std::s
   return command;
 }
 
-Error become_srun(const Allocation& allocation, const std::vector<std::string>& arguments) {
+Error become_srun(const rendezvous::Allocation& allocation, const std::vector<std::string>& arguments) {
   std::error_code failed;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", failed);
   if (failed) return system_error(failed.value(), "could not find the path of tutti in /proc/self/exe");

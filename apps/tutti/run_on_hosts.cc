@@ -53,16 +53,16 @@ Result<std::map<std::string, std::string>> variables_of(const SshTexts& texts) {
 
 }  // namespace
 
-Result<std::optional<HostList>> listed_hosts(const std::string& hosts, const std::string& hostfile) {
+Result<std::optional<launch::HostList>> listed_hosts(const std::string& hosts, const std::string& hostfile) {
   if (!hosts.empty() && !hostfile.empty())
     return usage("--hosts and --hostfile are both given", "one of them names the hosts");
-  if (!hosts.empty()) return std::optional(TUTTI_TRY(parse_hosts(hosts)));
-  if (hostfile.empty()) return std::optional<HostList>();
-  return std::optional(TUTTI_TRY(parse_hostfile(TUTTI_TRY(read_file(hostfile, kMostOfAHostfile)), hostfile)));
+  if (!hosts.empty()) return std::optional(TUTTI_TRY(launch::parse_hosts(hosts)));
+  if (hostfile.empty()) return std::optional<launch::HostList>();
+  return std::optional(TUTTI_TRY(launch::parse_hostfile(TUTTI_TRY(read_file(hostfile, kMostOfAHostfile)), hostfile)));
 }
 
-Result<SshOptions> way_to(const HostList& hosts, const std::string& shell) {
-  SshOptions options{.hosts = hosts};
+Result<launch::SshOptions> way_to(const launch::HostList& hosts, const std::string& shell) {
+  launch::SshOptions options{.hosts = hosts};
   for (const std::string& word : split(shell, ' '))
     if (!word.empty()) options.shell.push_back(word);
   std::error_code failed;
@@ -75,17 +75,17 @@ Result<std::string> secret_text(const std::string& secret_file, bool insecure) {
   if (insecure) return std::string();
   const std::string file = secret_file.empty() ? env("TUTTI_SECRET_FILE").value_or("") : secret_file;
   if (!file.empty()) {
-    (void)TUTTI_TRY(secret_in(file));  // refuses what others may read
+    (void)TUTTI_TRY(rendezvous::secret_in(file));  // refuses what others may read
     return std::string(trim(TUTTI_TRY(read_file(file, kMostOfASecret))));
   }
   return env("TUTTI_SECRET").value_or(random_secret_text());
 }
 
-Result<std::optional<HostList>> hosts_of(const RunTexts& texts, const std::optional<Allocation>& allocation) {
-  const std::optional<HostList> hosts = TUTTI_TRY(listed_hosts(texts.ssh.hosts, texts.ssh.hostfile));
-  if (!hosts && allocation && allocation->others == Allocation::Others::kSsh && starts_others(*allocation, texts)) {
+Result<std::optional<launch::HostList>> hosts_of(const RunTexts& texts, const std::optional<rendezvous::Allocation>& allocation) {
+  const std::optional<launch::HostList> hosts = TUTTI_TRY(listed_hosts(texts.ssh.hosts, texts.ssh.hostfile));
+  if (!hosts && allocation && allocation->others == rendezvous::Allocation::Others::kSsh && starts_others(*allocation, texts)) {
     return std::optional(
-        HostList{allocation->hosts, texts.ranks.ranks.empty() ? allocation->ranks : std::vector<int>()});
+        launch::HostList{allocation->hosts, texts.ranks.ranks.empty() ? allocation->ranks : std::vector<int>()});
   }
   if (!hosts) {
     for (const auto& [given, option] :
@@ -125,12 +125,12 @@ std::vector<std::string> options_for_hosts(const std::vector<std::string>& argum
   return options;
 }
 
-Result<int> run_on_hosts(const HostList& hosts, const RunTexts& texts, const JobOptions& job,
+Result<int> run_on_hosts(const launch::HostList& hosts, const RunTexts& texts, const launch::JobOptions& job,
                          const std::vector<std::string>& arguments, const std::vector<std::string>& rest) {
   if (!texts.ranks.input.empty() && texts.ranks.input != "none")
     return usage("--stdin " + texts.ranks.input + ": over ssh all ranks read /dev/null",
                  "ranks that need what you have in a pipe can read it from a file");
-  SshOptions options = TUTTI_TRY(way_to(hosts, texts.ssh.shell));
+  launch::SshOptions options = TUTTI_TRY(way_to(hosts, texts.ssh.shell));
   std::error_code failed;
   options.folder = std::filesystem::current_path(failed);
   if (failed) return system_error(failed.value(), "could not find the folder that this is");
@@ -148,7 +148,7 @@ Result<int> run_on_hosts(const HostList& hosts, const RunTexts& texts, const Job
   options.json = job.output.json;
   options.master_address = job.master_address;
   options.patience = job.connect_timeout;
-  return run_over_ssh(options);
+  return launch::run_over_ssh(options);
 }
 
 }  // namespace tutti::cli

@@ -152,7 +152,7 @@ Result<std::optional<int>> number(const std::string& option, const std::string& 
   return std::optional<int>(int(TUTTI_TRY(whole_number(option, text, least, most))));
 }
 
-void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
+void declare_ranks(const Group& add, RankTexts& texts, launch::JobOptions& job) {
   add.value(
       "-n,--nproc,--nproc-per-node", texts.ranks, "N",
       "ranks per node: a number (1), gpu, cpu (a rank for each), auto (gpu if there are any, else cpu), or one number "
@@ -173,10 +173,10 @@ void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
 bool is_script_of_python(const std::string& program) {
   std::error_code none;
   return program.ends_with(".py") && std::filesystem::is_regular_file(program, none) &&
-         !find_program(program, env("PATH").value_or("")).ok();
+         !launch::find_program(program, env("PATH").value_or("")).ok();
 }
 
-Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
+Status interpret_ranks(const RankTexts& texts, launch::JobOptions& job) {
   if (!texts.ranks.empty()) job.ranks = texts.ranks;
   if (texts.input == "none") {
     job.input_rank = std::nullopt;
@@ -197,7 +197,7 @@ Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
   return {};
 }
 
-void declare_places(const Group& add, PlaceTexts& texts, JobOptions& job) {
+void declare_places(const Group& add, PlaceTexts& texts, launch::JobOptions& job) {
   add.value("--bind", texts.bind, "TO", "bind each rank to a core, socket or numa node (none: do not bind)");
   add.hidden("--numa-binding", texts.numa_binding);
   add.value("--devices", job.shares.devices, "LIST", "use only these GPUs of this node, for example 0,2-3");
@@ -207,7 +207,7 @@ void declare_places(const Group& add, PlaceTexts& texts, JobOptions& job) {
            "same as --visible one, with LOCAL_RANK=0 for every rank");
 }
 
-Status interpret_places(const PlaceTexts& texts, JobOptions& job) {
+Status interpret_places(const PlaceTexts& texts, launch::JobOptions& job) {
   if (!texts.bind.empty() && !texts.numa_binding.empty())
     return usage("--bind and torchrun's --numa-binding were both given", "leave one of them out");
   std::string bind = texts.bind.empty() ? "none" : texts.bind;
@@ -215,13 +215,13 @@ Status interpret_places(const PlaceTexts& texts, JobOptions& job) {
     const std::vector<std::string> of_torchrun = {"node", "socket", "exclusive"}, ours = {"numa", "socket", "core"};
     bind = ours[TUTTI_TRY(choose("--numa-binding", texts.numa_binding, of_torchrun))];
   }
-  job.shares.bind = TUTTI_TRY(parse_bind(bind));
+  job.shares.bind = TUTTI_TRY(launch::parse_bind(bind));
   const std::vector<std::string> words = {"all", "one"};
   job.shares.one_device_each = TUTTI_TRY(choose("--visible", texts.visible, words)) == 1;
   return {};
 }
 
-void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
+void declare_nodes(const Group& add, NodeTexts& texts, launch::JobOptions& job) {
   add.value("--nnodes", texts.nodes, "K",
             "number of nodes (1), or MIN:MAX: the job continues when nodes leave and accepts nodes that join");
   add.value(
@@ -259,8 +259,8 @@ Result<std::string> network_of_address(const std::string& given) {
                "this host has " + join(local_addresses(), ", "));
 }
 
-Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
-  job.rendezvous = TUTTI_TRY(parse_rendezvous(texts.nodes, texts.backend, texts.endpoint, texts.conf));
+Status interpret_nodes(const NodeTexts& texts, launch::JobOptions& job) {
+  job.rendezvous = TUTTI_TRY(launch::parse_rendezvous(texts.nodes, texts.backend, texts.endpoint, texts.conf));
   job.nodes = job.rendezvous.max;
   if (!texts.local_address.empty() && !job.iface.empty())
     return usage("--iface and torchrun's --local-addr were both given", "leave one of them out");
@@ -268,7 +268,7 @@ Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
   if (texts.standalone && job.nodes.value_or(1) != 1)
     return usage("--standalone is one node, --nnodes says " + texts.nodes, "leave one of them out");
   if (texts.standalone) job.nodes = 1;
-  const bool by_number = job.rendezvous.backend == RendezvousBackend::kStatic;
+  const bool by_number = job.rendezvous.backend == launch::RendezvousBackend::kStatic;
   job.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 100000)).value_or(by_number ? 0 : -1);
   job.master_port = TUTTI_TRY(number("--master-port", texts.master_port, 1, 65535));
   job.store_port = TUTTI_TRY(number("--store-port", texts.store_port, 1, 65535));
@@ -292,7 +292,7 @@ void declare_ssh(const Group& add, SshTexts& texts) {
              "set a variable on all hosts (TUTTI_... and PET_... are always passed on)");
 }
 
-void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
+void declare_output(const Group& add, OutputTexts& texts, launch::JobOptions& job) {
   add.value("--log-dir", job.output.log_dir, "DIR", "also write DIR/<job>/attempt_0/rank_<r>/{stdout,stderr}.log");
   add.value("--only-ranks", texts.only_ranks, "LIST", "show only these ranks here, for example 0,2,5-7");
   add.value("--quiet-ranks", texts.quiet_ranks, "LIST", "do not show these ranks here");
@@ -317,25 +317,25 @@ void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
   add.flag("-q,--quiet", texts.quiet, "print no line about the job at its start");
 }
 
-Status interpret_output(const OutputTexts& texts, JobOptions& job) {
-  if (!texts.only_ranks.empty()) job.output.only_ranks = TUTTI_TRY(parse_ranks(texts.only_ranks, "--only-ranks"));
-  if (!texts.quiet_ranks.empty()) job.output.quiet_ranks = TUTTI_TRY(parse_ranks(texts.quiet_ranks, "--quiet-ranks"));
+Status interpret_output(const OutputTexts& texts, launch::JobOptions& job) {
+  if (!texts.only_ranks.empty()) job.output.only_ranks = TUTTI_TRY(launch::parse_ranks(texts.only_ranks, "--only-ranks"));
+  if (!texts.quiet_ranks.empty()) job.output.quiet_ranks = TUTTI_TRY(launch::parse_ranks(texts.quiet_ranks, "--quiet-ranks"));
   if (!texts.only_local_ranks.empty())
-    job.output.only_local_ranks = TUTTI_TRY(parse_ranks(texts.only_local_ranks, "--local-ranks-filter"));
-  if (!texts.redirects.empty()) job.output.redirects = TUTTI_TRY(parse_streams(texts.redirects, "--redirects"));
-  if (!texts.tee.empty()) job.output.tee = TUTTI_TRY(parse_streams(texts.tee, "--tee"));
+    job.output.only_local_ranks = TUTTI_TRY(launch::parse_ranks(texts.only_local_ranks, "--local-ranks-filter"));
+  if (!texts.redirects.empty()) job.output.redirects = TUTTI_TRY(launch::parse_streams(texts.redirects, "--redirects"));
+  if (!texts.tee.empty()) job.output.tee = TUTTI_TRY(launch::parse_streams(texts.tee, "--tee"));
   job.output.prefix = !texts.no_prefix;
   if (texts.show != "all" && texts.show != "stdout" && texts.show != "stderr" && texts.show != "none")
     return usage("--show needs all, stdout, stderr or none, not '" + texts.show + "'", "");
   job.output.show_output = texts.show == "all" || texts.show == "stdout";
   job.output.show_errors = texts.show == "all" || texts.show == "stderr";
-  if (!texts.level.empty()) job.output.level = TUTTI_TRY(parse_line_level(texts.level, "--level"));
+  if (!texts.level.empty()) job.output.level = TUTTI_TRY(launch::parse_line_level(texts.level, "--level"));
   if (texts.format != "text" && texts.format != "json")
     return usage("--log-format needs text or json, not '" + texts.format + "'", "");
   job.output.json = texts.format == "json";
   if (job.output.prefix_template.empty() && job.output.prefix && !job.output.json)
     job.output.prefix_template = env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");  // torchrun's only way
-  TUTTI_TRY(check_output(job.output));
+  TUTTI_TRY(launch::check_output(job.output));
   job.announce = !texts.quiet;
   return {};
 }
@@ -348,13 +348,13 @@ void declare_speed(const Group& add, SpeedTexts& texts) {
       "pretrain_gpt do so without this option)");
 }
 
-Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {
+Status interpret_speed(const SpeedTexts& texts, launch::JobOptions& job) {
   job.tune = !texts.no_tune;
   job.keep_memory = texts.keep_memory;
   return {};
 }
 
-void declare_watching(const Group& add, WatchingTexts& texts, JobOptions& job) {
+void declare_watching(const Group& add, WatchingTexts& texts, launch::JobOptions& job) {
   add.value("--hang-timeout", texts.hang_timeout, "TIME",
             "end the job, with the stacks of all ranks, when no rank makes progress for this long; 0: never (default: "
             "learned from the steps that ranks report, at least 5min)");
@@ -362,7 +362,7 @@ void declare_watching(const Group& add, WatchingTexts& texts, JobOptions& job) {
   add.value("--node-timeout", texts.node_timeout, "TIME", "a node that is silent for this long is lost (2.5s)");
 }
 
-Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {
+Status interpret_watching(const WatchingTexts& texts, launch::JobOptions& job) {
   if (!texts.hang_timeout.empty()) job.monitor.hang_timeout = TUTTI_TRY(duration("--hang-timeout", texts.hang_timeout));
   job.node_timeout = TUTTI_TRY(duration("--node-timeout", texts.node_timeout));
   return {};
@@ -376,7 +376,7 @@ void declare_healing(const Group& add, HealingTexts& texts) {
             "end the job with code 93 after N failures in a row in the same place; 0: never (3)");
 }
 
-Status interpret_healing(const HealingTexts& texts, JobOptions& job) {
+Status interpret_healing(const HealingTexts& texts, launch::JobOptions& job) {
   job.restarts.most = int(TUTTI_TRY(whole_number("--max-restarts", texts.max_restarts, 0, 1000000)));
   job.restarts.first_pause = TUTTI_TRY(duration("--restart-pause", texts.restart_pause));
   job.restarts.same_place = int(TUTTI_TRY(whole_number("--no-progress", texts.no_progress, 0, 1000000)));
@@ -390,7 +390,7 @@ void declare_ending(const Group& add, EndingTexts& texts) {
   add.value("--timeout", texts.time_limit, "TIME", "end the job after this long; 0: never (default)");
 }
 
-Status interpret_ending(const EndingTexts& texts, JobOptions& job) {
+Status interpret_ending(const EndingTexts& texts, launch::JobOptions& job) {
   job.grace = TUTTI_TRY(duration("--grace", texts.grace));
   job.signal_grace = TUTTI_TRY(duration("--signal-grace", texts.signal_grace));
   if (texts.time_limit.empty()) return {};
@@ -399,7 +399,7 @@ Status interpret_ending(const EndingTexts& texts, JobOptions& job) {
   return {};
 }
 
-Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
+Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, launch::JobOptions& job) {
   if (!texts.elsewhere.empty()) {
     const auto* const option = std::find_if(std::begin(kElsewhere), std::end(kElsewhere),
                                             [&](const Elsewhere& known) { return known.name == texts.elsewhere; });
@@ -420,7 +420,7 @@ Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, J
 
 }  // namespace
 
-void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
+void declare(CLI::App& app, RunTexts& texts, launch::JobOptions& job) {
   app.prefix_command();
   set_help(app, kRunFooter, kRunSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -457,7 +457,7 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
 namespace {
 
 // A variable may be there for other programs, so it is no mistake as the option would be.
-void warn_of_unused_options(const RunTexts& texts, const JobOptions& job) {
+void warn_of_unused_options(const RunTexts& texts, const launch::JobOptions& job) {
   std::vector<std::string> without_effect = texts.without_effect;
   for (const WithoutEffect& option : kWithoutEffect)
     if (env(variable_of(option.name))) without_effect.push_back(variable_of(option.name));
@@ -471,7 +471,7 @@ void warn_of_unused_options(const RunTexts& texts, const JobOptions& job) {
       log::warn(variable_of(option.name) + " has no meaning for tutti run: " + option.why);
 }
 
-Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
+Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, launch::JobOptions& job) {
   TUTTI_TRY(interpret_program(texts, std::move(rest), job));
   TUTTI_TRY(interpret_ranks(texts.ranks, job));
   TUTTI_TRY(interpret_places(texts.places, job));
@@ -504,7 +504,7 @@ Error with_source(Error error) {
   return error;
 }
 
-Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
+Status interpret(const RunTexts& texts, std::vector<std::string> rest, launch::JobOptions& job) {
   return interpret_groups(texts, std::move(rest), job);
 }
 

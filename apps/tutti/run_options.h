@@ -63,10 +63,10 @@ struct RunTexts {
 
 // Torchrun's variables for options without a value, PET_STANDALONE and its like, are 1 or 0. kUsage: one is not.
 Status check_flag_variables();
-void declare(CLI::App& app, RunTexts& texts, JobOptions& job);
+void declare(CLI::App& app, RunTexts& texts, launch::JobOptions& job);
 // A value that nobody typed: which of torchrun's variables it came from, as a hint.
 Error with_source(Error error);
 // `rest` is what CLI11 left: the program and its arguments, perhaps after "--".
-Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job);
+Status interpret(const RunTexts& texts, std::vector<std::string> rest, launch::JobOptions& job);
 
 }  // namespace tutti::cli

@@ -51,7 +51,7 @@ Exit codes:
 
 // Why a job that does run may not be found.
 std::string where_looked() {
-  const auto folder = find_runtime_directory(current_environment());
+  const auto folder = rendezvous::find_runtime_directory(current_environment());
   if (!folder.ok() && folder.error().errno_value != ENOENT) return to_string(folder.error());
   return (folder.ok() ? "looked in " + *folder : "your jobs have no folder here yet") +
          ": jobs of other users are not there, nor those that were started with another " + "XDG_RUNTIME_DIR or TMPDIR";
@@ -65,22 +65,22 @@ int supervisor_of(int agent) {
   return 0;
 }
 
-bool is_meant(const StatusSocket& socket, const std::string& job) {
-  return socket.job_file == file_name_of(job) || std::to_string(socket.agent) == job ||
+bool is_meant(const launch::StatusSocket& socket, const std::string& job) {
+  return socket.job_file == rendezvous::file_name_of(job) || std::to_string(socket.agent) == job ||
          std::to_string(supervisor_of(socket.agent)) == job;
 }
 
 struct Asked {
-  StatusSocket socket;
+  launch::StatusSocket socket;
   Result<std::string> told;
 };
 
 // All at once: one that is stopped does not keep the others waiting.
-std::vector<Asked> ask_all(std::vector<StatusSocket> sockets) {
+std::vector<Asked> ask_all(std::vector<launch::StatusSocket> sockets) {
   const Deadline deadline = Deadline::after(kAnswerLimit);
   std::vector<Result<std::future<Result<std::string>>>> answers;
-  for (const StatusSocket& socket : sockets)
-    answers.push_back(start_async([path = socket.path, deadline] { return ask_status(path, deadline); }));
+  for (const launch::StatusSocket& socket : sockets)
+    answers.push_back(start_async([path = socket.path, deadline] { return launch::ask_status(path, deadline); }));
   std::vector<Asked> all;
   for (std::size_t i = 0; i < sockets.size(); ++i)
     all.push_back({std::move(sockets[i]), answers[i].ok() ? answers[i]->get() : answers[i].status()});
@@ -90,14 +90,14 @@ std::vector<Asked> ask_all(std::vector<StatusSocket> sockets) {
 // What the job that was asked for answers: by one of its agents, which knows of the others. Two agents that began as
 // the same node are of two jobs.
 Result<std::string> answer_of(const std::string& job) {
-  std::vector<StatusSocket> meant = status_sockets();
-  std::erase_if(meant, [&](const StatusSocket& socket) { return !is_meant(socket, job); });
+  std::vector<launch::StatusSocket> meant = launch::status_sockets();
+  std::erase_if(meant, [&](const launch::StatusSocket& socket) { return !is_meant(socket, job); });
   Error last{
       .code = Code::kNotFound,
       .detail = "no job of the name " + job + " runs on this host",
       .hint = "its name stands in the first line of tutti run; tutti status alone lists your jobs; " + where_looked()};
   std::string answer;
-  std::optional<StatusSocket> answers;
+  std::optional<launch::StatusSocket> answers;
   for (auto& [socket, told] : ask_all(std::move(meant))) {
     if (answers && answers->node != socket.node) continue;
     if (told.ok() && answers)
@@ -120,9 +120,9 @@ Result<std::string> answer_of(const std::string& job) {
 // ours, as its socket is called.
 std::vector<std::string> jobs_here() {
   std::vector<std::string> jobs;
-  for (const auto& [socket, answer] : ask_all(status_sockets())) {
+  for (const auto& [socket, answer] : ask_all(launch::status_sockets())) {
     if (!answer.ok() && answer.error().code == Code::kUnreachable) continue;
-    const auto nodes = parse_answer(answer.ok() ? *answer : std::string());
+    const auto nodes = launch::parse_answer(answer.ok() ? *answer : std::string());
     const std::string name = nodes.ok() && !nodes->empty() ? nodes->front().job : socket.job_file;
     if (std::find(jobs.begin(), jobs.end(), name) == jobs.end()) jobs.push_back(name);
   }
@@ -131,7 +131,7 @@ std::vector<std::string> jobs_here() {
 
 Result<std::string> choose_job(const std::string& given) {
   if (!given.empty()) return given;
-  const std::vector<StatusSocket> sockets = status_sockets();
+  const std::vector<launch::StatusSocket> sockets = launch::status_sockets();
   if (sockets.size() == 1 && ::kill(sockets.front().agent, 0) == 0) return sockets.front().job_file;
   const std::vector<std::string> jobs = jobs_here();
   if (jobs.size() == 1) return jobs.front();
@@ -144,7 +144,7 @@ Result<std::string> choose_job(const std::string& given) {
 
 Result<std::string> table_of(const std::string& job, int lines, int width) {
   const std::string answer = TUTTI_TRY(answer_of(job));
-  return status_table(TUTTI_TRY(parse_answer(answer)), lines, width);
+  return launch::status_table(TUTTI_TRY(launch::parse_answer(answer)), lines, width);
 }
 
 int fail(const char* command, const Error& error) {

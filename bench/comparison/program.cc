@@ -21,7 +21,7 @@ constexpr std::size_t kLastWords = 2000;  // bytes of standard error in an error
 
 class Child {
  public:
-  Child(ChildProcess process, std::string name, bool is_server)
+  Child(launch::ChildProcess process, std::string name, bool is_server)
       : process_(std::move(process)), name_(std::move(name)), is_server_(is_server) {}
   Child(Child&& other) noexcept
       : process_(std::move(other.process_)),
@@ -51,7 +51,7 @@ class Child {
   bool has_ended() {
     int status = 0;
     if (!ended_ && ::waitpid(process_.pid, &status, WNOHANG) == process_.pid) {
-      exit_ = exit_of(status);
+      exit_ = launch::exit_of(status);
       ended_ = true;
       ::kill(-process_.pid, SIGKILL);  // what it may have left in its process group
     }
@@ -82,12 +82,12 @@ class Child {
     }
   }
 
-  ChildProcess process_;
+  launch::ChildProcess process_;
   std::string name_;
   bool is_server_;
   std::string out_, err_;
   bool ended_ = false;
-  Exit exit_;
+  launch::Exit exit_;
 };
 
 Result<Fd> memory_with(const std::string& text) {
@@ -100,26 +100,26 @@ Result<Fd> memory_with(const std::string& text) {
 
 Result<Child> start(const Program& program) {
   const std::string name = std::filesystem::path(program.path).filename();
-  ProcessSpec spec{.path = program.path, .arguments = {program.path}, .environment = to_strings(program.environment)};
+  launch::ProcessSpec spec{.path = program.path, .arguments = {program.path}, .environment = launch::to_strings(program.environment)};
   spec.arguments.insert(spec.arguments.end(), program.arguments.begin(), program.arguments.end());
   Fd input;
   if (!program.input.empty()) {
     input = TUTTI_TRY(memory_with(program.input));
     spec.input = input.get();
   }
-  return Child(TUTTI_TRY(start_process(spec)), name, program.is_server);
+  return Child(TUTTI_TRY(launch::start_process(spec)), name, program.is_server);
 }
 
 }  // namespace
 
 Environment clean_environment() {
   Environment environment = current_environment();
-  (void)remove_stale(environment);
+  (void)launch::remove_stale(environment);
   return environment;
 }
 
 std::optional<std::string> find_in_path(const std::string& name) {
-  const auto found = find_program(name, env("PATH").value_or("/usr/bin:/bin") + ":/usr/sbin:/sbin");
+  const auto found = launch::find_program(name, env("PATH").value_or("/usr/bin:/bin") + ":/usr/sbin:/sbin");
   return found.ok() ? std::optional(*found) : std::nullopt;
 }
 

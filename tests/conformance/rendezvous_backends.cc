@@ -13,24 +13,24 @@ namespace {
 // Node 0 serves the store at a port of loopback.
 class StoreWorld final : public RendezvousWorld {
  public:
-  explicit StoreWorld(RendezvousBackend backend) : backend_(backend) {}
-  std::unique_ptr<Rendezvous> open(NodesOptions options) override {
+  explicit StoreWorld(launch::RendezvousBackend backend) : backend_(backend) {}
+  std::unique_ptr<launch::Rendezvous> open(launch::NodesOptions options) override {
     options.backend = backend_;
     options.store = {.host = "127.0.0.1", .port = std::uint16_t(port_.number())};
-    if (backend_ == RendezvousBackend::kElastic) options.hosts = options.node == 0;
-    return open_rendezvous(std::move(options)).or_throw();
+    if (backend_ == launch::RendezvousBackend::kElastic) options.hosts = options.node == 0;
+    return launch::open_rendezvous(std::move(options)).or_throw();
   }
 
  private:
-  const RendezvousBackend backend_;
+  const launch::RendezvousBackend backend_;
   const test::ReservedPort port_;
 };
 
 class MemoryWorld final : public RendezvousWorld {
  public:
-  std::unique_ptr<Rendezvous> open(NodesOptions options) override {
+  std::unique_ptr<launch::Rendezvous> open(launch::NodesOptions options) override {
     if (!job_)
-      job_.emplace(membership::Limits{.min = options.min_nodes,
+      job_.emplace(launch::membership::Limits{.min = options.min_nodes,
                                       .max = options.nodes,
                                       .join = options.timeout,
                                       .last_call = options.last_call,
@@ -45,12 +45,12 @@ class MemoryWorld final : public RendezvousWorld {
 };
 
 // A store that all nodes reach and that outlives them, as a database of the site would.
-class SharedStoreNode final : public membership::Member {
+class SharedStoreNode final : public launch::membership::Member {
  public:
-  SharedStoreNode(NodesOptions options, Store& store) : Member(options, limits_of(options)), shared_(store) {}
+  SharedStoreNode(launch::NodesOptions options, Store& store) : Member(options, limits_of(options)), shared_(store) {}
 
  private:
-  using CoordinatorAddress = membership::CoordinatorAddress;
+  using CoordinatorAddress = launch::membership::CoordinatorAddress;
 
   Result<std::unique_ptr<Store>> connect(Deadline deadline) override { return shared_.clone(deadline); }
   std::string address() const override { return "memory"; }
@@ -62,23 +62,23 @@ class SharedStoreNode final : public membership::Member {
     if (other->id != suspect_) return Choice::kFollow;
     return TUTTI_TRY(answers(*other)) ? Choice::kFollow : Choice::kClaim;
   }
-  Result<std::unique_ptr<Store>> prepare_claim(membership::CoordinatorOptions&,
+  Result<std::unique_ptr<Store>> prepare_claim(launch::membership::CoordinatorOptions&,
                                                const std::optional<CoordinatorAddress>&) override {
-    return store_->clone(Deadline::after(membership::kCallLimit));
+    return store_->clone(Deadline::after(launch::membership::kCallLimit));
   }
   void on_coordinator_lost(bool) override {}
-  Status settle_store(const membership::Participants&, Round& round) override {
+  Status settle_store(const launch::membership::Participants&, launch::Round& round) override {
     round.store = "memory";
     return {};
   }
-  void inform_ranks(const std::string& why) override { (void)store_->set(membership::keys::fault(round_.number), why); }
+  void inform_ranks(const std::string& why) override { (void)store_->set(launch::membership::keys::fault(round_.number), why); }
 
   Store& shared_;
 };
 
 class SharedStoreWorld final : public RendezvousWorld {
  public:
-  std::unique_ptr<Rendezvous> open(NodesOptions options) override {
+  std::unique_ptr<launch::Rendezvous> open(launch::NodesOptions options) override {
     return std::make_unique<SharedStoreNode>(std::move(options), store_);
   }
 
@@ -86,14 +86,14 @@ class SharedStoreWorld final : public RendezvousWorld {
   MemoryStore store_;
 };
 
-RendezvousMaker store(const std::string& name, RendezvousBackend backend) {
-  return {name, [backend] { return std::make_unique<StoreWorld>(backend); }, backend == RendezvousBackend::kStatic};
+RendezvousMaker store(const std::string& name, launch::RendezvousBackend backend) {
+  return {name, [backend] { return std::make_unique<StoreWorld>(backend); }, backend == launch::RendezvousBackend::kStatic};
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Backends, RendezvousConformance,
     testing::Values(RendezvousMaker{"SharedStore", [] { return std::make_unique<SharedStoreWorld>(); }},
-                    store("Static", RendezvousBackend::kStatic), store("Elastic", RendezvousBackend::kElastic),
+                    store("Static", launch::RendezvousBackend::kStatic), store("Elastic", launch::RendezvousBackend::kElastic),
                     RendezvousMaker{"Memory", [] { return std::make_unique<MemoryWorld>(); }}),
     name_of_rendezvous);
 

@@ -25,8 +25,8 @@ using testing::HasSubstr;
 
 constexpr auto kLong = seconds(60);
 
-NodesOptions options_of(int node, int min, int max) {
-  NodesOptions options{.nodes = max, .min_nodes = min, .node = node};
+launch::NodesOptions options_of(int node, int min, int max) {
+  launch::NodesOptions options{.nodes = max, .min_nodes = min, .node = node};
   options.counts.here = node + 1;
   options.credentials = {.secret = Secret::from_text("open sesame"), .job = "job"};
   options.host = "host" + std::to_string(node);
@@ -37,22 +37,22 @@ NodesOptions options_of(int node, int min, int max) {
   return options;
 }
 
-Verdict restart(const std::vector<Fault>&, const Fault&) { return {.restart = true, .reason = "once more"}; }
+launch::Verdict restart(const std::vector<launch::Fault>&, const launch::Fault&) { return {.restart = true, .reason = "once more"}; }
 
 class Nodes {
  public:
   explicit Nodes(const RendezvousMaker& maker) : world_(maker.make()) {}
   ~Nodes() { leave(); }
 
-  Rendezvous& add(NodesOptions options) { return *all_.emplace_back(world_->open(std::move(options))); }
-  void add(int count, int min, int max, const Judge& judge = {}) {
+  launch::Rendezvous& add(launch::NodesOptions options) { return *all_.emplace_back(world_->open(std::move(options))); }
+  void add(int count, int min, int max, const launch::Judge& judge = {}) {
     for (int i = 0; i < count; ++i) {
-      NodesOptions options = options_of(int(all_.size()), min, max);
+      launch::NodesOptions options = options_of(int(all_.size()), min, max);
       options.judge = judge;
       add(std::move(options));
     }
   }
-  Rendezvous& operator[](int node) { return *all_[std::size_t(node)]; }
+  launch::Rendezvous& operator[](int node) { return *all_[std::size_t(node)]; }
   int size() const { return int(all_.size()); }
 
   // The function for each node, at the same time.
@@ -64,12 +64,12 @@ class Nodes {
     for (auto& call : calls) results.push_back(call.get());
     return results;
   }
-  std::vector<Round> join() {
-    return each([](Rendezvous& node) { return node.join().or_throw(); });
+  std::vector<launch::Round> join() {
+    return each([](launch::Rendezvous& node) { return node.join().or_throw(); });
   }
   // Each as it leaves a job.
   void leave() {
-    each([](Rendezvous& node) { return node.leave(seconds(10)), true; });
+    each([](launch::Rendezvous& node) { return node.leave(seconds(10)), true; });
     all_.clear();
   }
   void leave(int node) {
@@ -79,11 +79,11 @@ class Nodes {
 
  private:
   const std::unique_ptr<RendezvousWorld> world_;
-  std::vector<std::unique_ptr<Rendezvous>> all_;
+  std::vector<std::unique_ptr<launch::Rendezvous>> all_;
 };
 
 // Polls as an agent does, until the round has ended.
-RoundEnd await_end(Rendezvous& node) {
+launch::RoundEnd await_end(launch::Rendezvous& node) {
   for (const Deadline patience = Deadline::after(kLong); !patience.expired();) {
     pollfd fd{node.fd(), POLLIN, 0};
     (void)::poll(&fd, 1, 1000);
@@ -96,9 +96,9 @@ RoundEnd await_end(Rendezvous& node) {
 TEST_P(RendezvousConformance, AllNodesLearnTheSameRound) {
   Nodes nodes(GetParam());
   nodes.add(3, 3, 3);
-  const std::vector<Round> rounds = nodes.join();
+  const std::vector<launch::Round> rounds = nodes.join();
   std::set<int> numbers;
-  for (const Round& round : rounds) {
+  for (const launch::Round& round : rounds) {
     numbers.insert(round.node);
     EXPECT_EQ(round.number, 0);
     EXPECT_EQ(round.restarts_used, 0);
@@ -112,7 +112,7 @@ TEST_P(RendezvousConformance, AllNodesLearnTheSameRound) {
   }
   EXPECT_EQ(numbers, (std::set<int>{0, 1, 2}));
   for (int i = 0; i < 3; ++i) {
-    const NodeFacts& facts = rounds[std::size_t(i)].nodes[std::size_t(rounds[std::size_t(i)].node)];
+    const launch::NodeFacts& facts = rounds[std::size_t(i)].nodes[std::size_t(rounds[std::size_t(i)].node)];
     EXPECT_EQ(facts.host, "host" + std::to_string(i));
     EXPECT_EQ(facts.about, "about " + std::to_string(i));
     EXPECT_EQ(facts.ranks, i + 1);
@@ -125,18 +125,18 @@ TEST_P(RendezvousConformance, AFaultEndsTheRoundOnAllNodes) {
   Nodes nodes(GetParam());
   nodes.add(3, 3, 3);
   nodes.join();
-  const Fault fault{.text = "rank 2 was killed", .code = 137, .report = true, .rank = 2, .step = 7, .seconds = 1.5};
-  const RoundEnd mine = nodes[1].report(fault);
+  const launch::Fault fault{.text = "rank 2 was killed", .code = 137, .report = true, .rank = 2, .step = 7, .seconds = 1.5};
+  const launch::RoundEnd mine = nodes[1].report(fault);
   EXPECT_TRUE(mine.mine);
   EXPECT_FALSE(mine.again) << "without a judge a fault ends the job";
   EXPECT_EQ(mine.fault, fault);
   for (const int other : {0, 2}) {
-    const RoundEnd heard = await_end(nodes[other]);
-    EXPECT_EQ(heard.kind, RoundEnd::Kind::kFault);
+    const launch::RoundEnd heard = await_end(nodes[other]);
+    EXPECT_EQ(heard.kind, launch::RoundEnd::Kind::kFault);
     EXPECT_FALSE(heard.mine);
     EXPECT_FALSE(heard.again);
     EXPECT_EQ(heard.fault, fault);
-    EXPECT_EQ(nodes[other].report(Fault{.text = "too late"}).fault, fault);
+    EXPECT_EQ(nodes[other].report(launch::Fault{.text = "too late"}).fault, fault);
     EXPECT_EQ(nodes[other].round_end()->fault, fault);
   }
 }
@@ -146,22 +146,22 @@ TEST_P(RendezvousConformance, OneOfSeveralFaultsWins) {
   nodes.add(3, 3, 3);
   nodes.join();
   std::atomic<int> number = 0;
-  const auto ends = nodes.each([&](Rendezvous& node) { return node.report(Fault{.text = std::to_string(number++)}); });
-  EXPECT_EQ(std::count_if(ends.begin(), ends.end(), [](const RoundEnd& end) { return end.mine; }), 1);
-  for (const RoundEnd& end : ends) EXPECT_EQ(end.fault.text, ends[0].fault.text);
+  const auto ends = nodes.each([&](launch::Rendezvous& node) { return node.report(launch::Fault{.text = std::to_string(number++)}); });
+  EXPECT_EQ(std::count_if(ends.begin(), ends.end(), [](const launch::RoundEnd& end) { return end.mine; }), 1);
+  for (const launch::RoundEnd& end : ends) EXPECT_EQ(end.fault.text, ends[0].fault.text);
 }
 
 TEST_P(RendezvousConformance, ARestartIsTheNextRound) {
   Nodes nodes(GetParam());
   nodes.add(2, 2, 2, restart);
   const int first = nodes.join()[0].node;
-  EXPECT_TRUE(nodes[0].report(Fault{.text = "crash"}).again);
-  const RoundEnd heard = await_end(nodes[1]);
+  EXPECT_TRUE(nodes[0].report(launch::Fault{.text = "crash"}).again);
+  const launch::RoundEnd heard = await_end(nodes[1]);
   EXPECT_TRUE(heard.again);
   EXPECT_TRUE(heard.verdict.restart);
   EXPECT_EQ(heard.verdict.reason, "once more");
   const auto rounds = nodes.join();
-  for (const Round& round : rounds) {
+  for (const launch::Round& round : rounds) {
     EXPECT_EQ(round.number, 1);
     EXPECT_EQ(round.restarts_used, 1);
   }
@@ -180,8 +180,8 @@ TEST_P(RendezvousConformance, TheRoundEndsWellOnceAllHaveFinished) {
   for (const int node : {0, 2}) EXPECT_FALSE(nodes[node].next_event().has_value());
   nodes[1].finished();
   for (const int node : {0, 1, 2}) {
-    const RoundEnd end = await_end(nodes[node]);
-    EXPECT_EQ(end.kind, RoundEnd::Kind::kEnded);
+    const launch::RoundEnd end = await_end(nodes[node]);
+    EXPECT_EQ(end.kind, launch::RoundEnd::Kind::kEnded);
     EXPECT_FALSE(end.again);
   }
 }
@@ -196,12 +196,12 @@ TEST_P(RendezvousConformance, ANodeThatLeavesEndsTheRoundForTheOthers) {
   EXPECT_TRUE(nodes[2].all_have_saved());
   nodes.leave(2);
   for (const int other : {0, 1}) {
-    const RoundEnd end = await_end(nodes[other]);
-    EXPECT_EQ(end.kind, RoundEnd::Kind::kMembership);
+    const launch::RoundEnd end = await_end(nodes[other]);
+    EXPECT_EQ(end.kind, launch::RoundEnd::Kind::kMembership);
     EXPECT_TRUE(end.again);
     EXPECT_THAT(end.text, AllOf(HasSubstr("node 2 (host2)"), HasSubstr("has left")));
   }
-  for (const Round& round : nodes.join()) {
+  for (const launch::Round& round : nodes.join()) {
     EXPECT_EQ(round.number, 1);
     EXPECT_EQ(round.restarts_used, 0) << "it is no fault";
     EXPECT_EQ(round.layout.counts, (std::vector<int>{1, 2}));
@@ -211,23 +211,23 @@ TEST_P(RendezvousConformance, ANodeThatLeavesEndsTheRoundForTheOthers) {
 
 TEST_P(RendezvousConformance, ANewcomerBringsALargerRound) {
   Nodes nodes(GetParam());
-  const auto open = [&](int node) -> Rendezvous& {
-    NodesOptions options = options_of(node, 2, 3);
+  const auto open = [&](int node) -> launch::Rendezvous& {
+    launch::NodesOptions options = options_of(node, 2, 3);
     options.last_call = milliseconds(200);  // of which a round with two nodes waits for more
     return nodes.add(std::move(options));
   };
   open(0), open(1);
   nodes.join();
-  Rendezvous& third = open(2);
+  launch::Rendezvous& third = open(2);
   auto joined = std::async(std::launch::async, [&] { return third.join().or_throw(); });
   for (const int other : {0, 1}) {
-    const RoundEnd end = await_end(nodes[other]);
-    EXPECT_EQ(end.kind, RoundEnd::Kind::kMembership);
+    const launch::RoundEnd end = await_end(nodes[other]);
+    EXPECT_EQ(end.kind, launch::RoundEnd::Kind::kMembership);
     EXPECT_TRUE(end.gentle) << "the ranks may save";
     EXPECT_THAT(end.text, HasSubstr("has come"));
   }
   auto first = std::async(std::launch::async, [&] { return nodes[0].join().or_throw(); });
-  const Round second = nodes[1].join().or_throw();
+  const launch::Round second = nodes[1].join().or_throw();
   EXPECT_EQ(second.number, 1);
   EXPECT_EQ(second.layout.nodes(), 3);
   EXPECT_EQ(first.get().nodes, second.nodes);
@@ -238,7 +238,7 @@ TEST_P(RendezvousConformance, ASpareIsSentHomeWhenTheJobEnds) {
   Nodes nodes(GetParam());
   nodes.add(2, 1, 2);
   nodes.join();
-  Rendezvous& spare = nodes.add(options_of(1, 1, 2));
+  launch::Rendezvous& spare = nodes.add(options_of(1, 1, 2));
   auto joined = std::async(std::launch::async, [&] { return spare.join(); });
   if (GetParam().numbered) {
     EXPECT_EQ(joined.get().error().code, Code::kMismatch) << "two nodes of one number";
@@ -252,12 +252,12 @@ TEST_P(RendezvousConformance, ASpareIsSentHomeWhenTheJobEnds) {
   ASSERT_FALSE(home.ok());
   EXPECT_EQ(home.error().code, Code::kAborted);
   ASSERT_TRUE(spare.round_end().has_value());
-  EXPECT_EQ(spare.round_end()->kind, RoundEnd::Kind::kEnded);
+  EXPECT_EQ(spare.round_end()->kind, launch::RoundEnd::Kind::kEnded);
 }
 
 TEST_P(RendezvousConformance, TooFewNodesAreATimeoutThatNamesThem) {
   Nodes nodes(GetParam());
-  NodesOptions options = options_of(0, 2, 2);
+  launch::NodesOptions options = options_of(0, 2, 2);
   options.timeout = seconds(2);
   const auto joined = nodes.add(std::move(options)).join();
   ASSERT_FALSE(joined.ok());
@@ -269,16 +269,16 @@ TEST_P(RendezvousConformance, NodesThatDisagreeAreAMismatch) {
   Nodes nodes(GetParam());
   nodes.add(options_of(0, 2, 2));
   nodes.add(options_of(1, 3, 3));
-  const auto joined = nodes.each([](Rendezvous& node) { return to_string(node.join().error()); });
+  const auto joined = nodes.each([](launch::Rendezvous& node) { return to_string(node.join().error()); });
   EXPECT_THAT(joined, testing::Each(AllOf(HasSubstr("Mismatch"), HasSubstr("give all nodes the same --nnodes"))));
 }
 
 TEST_P(RendezvousConformance, AnInterruptEndsTheWait) {
   Nodes nodes(GetParam());
   const Fd interrupt = make_eventfd().or_throw();
-  NodesOptions options = options_of(0, 2, 2);
+  launch::NodesOptions options = options_of(0, 2, 2);
   options.interrupt = interrupt.get();
-  Rendezvous& node = nodes.add(std::move(options));
+  launch::Rendezvous& node = nodes.add(std::move(options));
   auto joined = std::async(std::launch::async, [&] { return node.join(); });
   const std::uint64_t one = 1;
   ASSERT_EQ(::write(interrupt.get(), &one, sizeof one), ssize_t(sizeof one));

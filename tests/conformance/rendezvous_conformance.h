@@ -17,7 +17,7 @@ class RendezvousWorld {
  public:
   virtual ~RendezvousWorld() = default;
   // A process of a node, whose options are those of any backend; node 0 is opened first.
-  virtual std::unique_ptr<Rendezvous> open(NodesOptions options) = 0;
+  virtual std::unique_ptr<launch::Rendezvous> open(launch::NodesOptions options) = 0;
 };
 
 struct RendezvousMaker {

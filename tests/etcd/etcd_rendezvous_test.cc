@@ -9,10 +9,10 @@ namespace {
 
 class EtcdWorld final : public RendezvousWorld {
  public:
-  std::unique_ptr<Rendezvous> open(NodesOptions options) override {
-    options.backend = RendezvousBackend::kEtcd;
+  std::unique_ptr<launch::Rendezvous> open(launch::NodesOptions options) override {
+    options.backend = launch::RendezvousBackend::kEtcd;
     options.etcd = server_.endpoint();
-    return open_rendezvous(std::move(options)).or_throw();
+    return launch::open_rendezvous(std::move(options)).or_throw();
   }
 
  private:

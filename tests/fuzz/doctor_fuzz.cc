@@ -20,19 +20,19 @@ void doctor(Input input) {
   const auto what = take(input) % 3;
   const std::string text = text_of(input);
   if (what == 0) {
-    const auto note = parse_doctor_message(text);
+    const auto note = doctor::parse_doctor_message(text);
     survives(
-        note, [](const DoctorMessage& n) { return encode(n); }, parse_doctor_message);
+        note, [](const doctor::DoctorMessage& n) { return encode(n); }, parse_doctor_message);
     promise(!note.ok() || note->ranks >= 1, "a node has ranks");
   } else if (what == 1) {
-    const auto findings = findings_from_json(text);
+    const auto findings = doctor::findings_from_json(text);
     survives(
-        findings, [](const std::vector<Finding>& f) { return to_json(f); }, findings_from_json);
+        findings, [](const std::vector<doctor::Finding>& f) { return to_json(f); }, findings_from_json);
     if (findings.ok()) (void)(to_text(*findings) + summary(*findings));
   } else {
-    const auto measure = pair_measure_from_json(text);
+    const auto measure = doctor::pair_measure_from_json(text);
     survives(
-        measure, [](const PairMeasure& m) { return to_json(m); }, pair_measure_from_json);
+        measure, [](const doctor::PairMeasure& m) { return to_json(m); }, pair_measure_from_json);
     promise(!measure.ok() || (measure->from >= 0 && measure->to >= 0), "nodes have numbers");
   }
 }

@@ -119,13 +119,13 @@ void add_notes() {
 
   const std::string zero(1, '\0');
   seed("membership", "notes",
-       bytes_of({0}) + encode(membership::NodeNote{.ranks = 2, .listed = {2, 1}, .host = "a"}) + zero +
-           encode(membership::NodeNote{.ranks = 1, .listed = {}, .host = "b"}));
+       bytes_of({0}) + encode(launch::membership::NodeNote{.ranks = 2, .listed = {2, 1}, .host = "a"}) + zero +
+           encode(launch::membership::NodeNote{.ranks = 1, .listed = {}, .host = "b"}));
   seed("membership", "short_list",
-       bytes_of({0}) + encode(membership::NodeNote{.ranks = 2, .listed = {2}, .host = "a"}) + zero +
-           encode(membership::NodeNote{.ranks = 1, .listed = {}, .host = "b"}));
+       bytes_of({0}) + encode(launch::membership::NodeNote{.ranks = 2, .listed = {2}, .host = "a"}) + zero +
+           encode(launch::membership::NodeNote{.ranks = 1, .listed = {}, .host = "b"}));
   seed("membership", "fault",
-       bytes_of({1}) + membership::encode_fault(Fault{.text = "rank 2 was killed", .code = 137, .report = true}));
+       bytes_of({1}) + launch::membership::encode_fault(launch::Fault{.text = "rank 2 was killed", .code = 137, .report = true}));
   seed("error_file", "message", R"({"message": {"message": "out of luck", "extraInfo": {}}})");
   seed("error_file", "plain", "out of luck\n");
 
@@ -134,18 +134,18 @@ void add_notes() {
   seed("ssh", "lines_of_pbs", bytes_of({1}) + "a\na\nb\n");
   seed("ssh", "many_in_all", bytes_of({1}) + "a 4096\na 4096\n");  // found: more than a host may have
   seed("ssh", "greeting",
-       bytes_of({2}) + encode(Greeting{.version = "0.1.0",
+       bytes_of({2}) + encode(launch::Greeting{.version = "0.1.0",
                                        .host = "a",
                                        .address = "10.0.0.1",
                                        .from = "10.0.0.2",
                                        .master_port = 29500,
                                        .store_port = 29501}));
   seed("ssh", "instructions",
-       bytes_of({3}) + encode(Instructions{.arguments = {"run", "-n", "2", "--", "./train"},
+       bytes_of({3}) + encode(launch::Instructions{.arguments = {"run", "-n", "2", "--", "./train"},
                                            .folder = "/home/me",
                                            .variables = {{"TUTTI_SECRET", "s"}}}));
-  seed("ssh", "signal", bytes_of({3}) + encode_signal(15));
-  const NodeStatus node{
+  seed("ssh", "signal", bytes_of({3}) + launch::encode_signal(15));
+  const launch::NodeStatus node{
       .job = "j",
       .node = 1,
       .nodes = 2,
@@ -155,20 +155,20 @@ void add_notes() {
       .trouble = "it has told nothing new for 12 s",
       .ranks = {{.rank = 2, .pid = 7, .state = "runs", .step = 12, .waits = 0.5, .doing = "computes"}}};
   seed("status", "node", bytes_of({0}) + encode(node));
-  seed("status", "answer", bytes_of({1}) + encode_answer({encode(node)}));
+  seed("status", "answer", bytes_of({1}) + launch::encode_answer({encode(node)}));
   seed("status", "number_too_large",  // found: was cast to an int
        bytes_of({0}) +
            R"({"job":"j","node":0,"nodes":1,"world_size":1e300,"host":"a","attempt":0,"restarts":0,"ranks":[]})");
   seed("status", "escape",  // found: reached the terminal
        bytes_of({0}) +
            R"({"job":"\u001b[2J","node":0,"nodes":1,"world_size":1,"host":"a","attempt":0,"restarts":0,"ranks":[]})");
-  seed("status", "about", bytes_of({2}) + encode(NodeInfo{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
+  seed("status", "about", bytes_of({2}) + encode(launch::NodeInfo{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
 
   seed("rendezvous", "arrival",
        bytes_of({0}) +
-           encode(RankInfo{.rank = 1, .world_size = 2, .host = "node1", .machine = "m", .pid = 7, .token = "t.u"}));
+           encode(rendezvous::RankInfo{.rank = 1, .world_size = 2, .host = "node1", .machine = "m", .pid = 7, .token = "t.u"}));
   seed("rendezvous", "trouble",
-       bytes_of({1}) + encode_trouble({.code = Code::kTimeout, .detail = "late", .waited = 2}));
+       bytes_of({1}) + rendezvous::encode_trouble({.code = Code::kTimeout, .detail = "late", .waited = 2}));
   seed("rendezvous", "address", bytes_of({2}) + "[fe80::1]:80");
   seed("rendezvous", "bracket", bytes_of({2}) + "[[fe80]:80");  // found: was printed as another address
   seed("rendezvous", "unix_address", bytes_of({2}) + "unix:/run/x");
@@ -186,10 +186,10 @@ void add_notes() {
 void add_what_others_tell() {
   seed("membership", "store_pair",
        bytes_of({3}) +
-           encode(membership::StorePair{.round = 2, .servers = "10.0.0.1:1,10.0.0.2:1", .standby = "a", .votes = "b"}));
+           encode(launch::membership::StorePair{.round = 2, .servers = "10.0.0.1:1,10.0.0.2:1", .standby = "a", .votes = "b"}));
   seed("membership", "round_end",
        bytes_of({4}) +
-           membership::encode(RoundEnd{.kind = RoundEnd::Kind::kMembership, .text = "node d came", .gentle = true}));
+           launch::membership::encode(launch::RoundEnd{.kind = launch::RoundEnd::Kind::kMembership, .text = "node d came", .gentle = true}));
 
   const Error full{.code = Code::kSystem, .detail = "cannot write x", .hint = "make room", .errno_value = 28};
   seed("remote_error", "full", encode_error(full));
@@ -206,31 +206,31 @@ void add_what_others_tell() {
   dimensions[4] = 1000;  // beyond the row
   seed("sparse_metadata", "too_many_dimensions", raw(dimensions));
 
-  DoctorMessage about;
+  doctor::DoctorMessage about;
   about.host = "a", about.version = "0.1.0", about.ranks = 2;
   about.target.stream = {.host = "10.0.0.1", .port = 1}, about.target.datagrams = {.host = "10.0.0.1", .port = 2};
-  about.findings = {{.grade = Grade::kWarn, .subject = "cores", .fact = "few", .fix = "more"}};
+  about.findings = {{.grade = doctor::Grade::kWarn, .subject = "cores", .fact = "few", .fix = "more"}};
   seed("doctor", "note", bytes_of({0}) + encode(about));
   seed("doctor", "findings", bytes_of({1}) + to_json(about.findings));
-  const std::string measure = to_json(PairMeasure{.from = 0, .to = 1, .latency = 1e-5, .there = 1e9});
+  const std::string measure = to_json(doctor::PairMeasure{.from = 0, .to = 1, .latency = 1e-5, .there = 1e9});
   seed("doctor", "measure", bytes_of({2}) + measure);
   std::string large = measure;  // was cast to an int
   large.replace(large.find("\"from\":0"), 8, "\"from\":1e300");
   seed("doctor", "node_too_large", bytes_of({2}) + large);
 
-  const auto probe = [](ProbeCommand::Kind kind, std::uint64_t number) {
-    const auto bytes = encode(ProbeCommand{kind, number});
+  const auto probe = [](doctor::ProbeCommand::Kind kind, std::uint64_t number) {
+    const auto bytes = encode(doctor::ProbeCommand{kind, number});
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   };
-  using enum ProbeCommand::Kind;
+  using enum doctor::ProbeCommand::Kind;
   seed("probe_command", "measurement",
-       probe(kClock, 1) + probe(kDatagrams, 77) + probe(kTake, 256 << 10) + probe(kGive, ProbeCommand::kMostTransfer) +
-           probe(kGoodbye, 0));
-  seed("probe_command", "too_large", probe(kTake, ~0ull) + probe(kGive, ProbeCommand::kMostTransfer + 1));
+       doctor::probe(kClock, 1) + doctor::probe(kDatagrams, 77) + doctor::probe(kTake, 256 << 10) + doctor::probe(kGive, doctor::ProbeCommand::kMostTransfer) +
+           doctor::probe(kGoodbye, 0));
+  seed("probe_command", "too_large", doctor::probe(kTake, ~0ull) + doctor::probe(kGive, doctor::ProbeCommand::kMostTransfer + 1));
   seed("probe_command", "another_protocol", "GET / HTTP/1.1\r\n\r\n");
 
   const auto ping =
-      membership::encode(membership::Datagram{.round = 1, .id = 7, .own = 9, .other = 8, .vote = 0}, crypto::Digest{});
+      launch::membership::encode(launch::membership::Datagram{.round = 1, .id = 7, .own = 9, .other = 8, .vote = 0}, crypto::Digest{});
   const std::string datagram(reinterpret_cast<const char*>(ping.data()), ping.size());
   seed("membership", "ping", bytes_of({2, 1}) + datagram);
   seed("membership", "without_proof", bytes_of({2, 0}) + datagram);

@@ -9,19 +9,19 @@
 namespace tutti::fuzz {
 
 void probe_command(Input input) {
-  std::array<std::byte, ProbeCommand::kBytes> bytes{};
+  std::array<std::byte, doctor::ProbeCommand::kBytes> bytes{};
   while (!input.empty()) {
     bytes.fill({});
     std::ranges::copy(std::as_bytes(take(input, bytes.size())), bytes.begin());
-    const auto command = parse_probe_command(bytes);
+    const auto command = doctor::parse_probe_command(bytes);
     if (!command.ok()) {
       promise_sentence(command.error());
       continue;
     }
     promise(encode(*command) == bytes, "a command is what was sent");
-    using enum ProbeCommand::Kind;
+    using enum doctor::ProbeCommand::Kind;
     const bool moves = command->kind == kTake || command->kind == kGive;
-    promise(!moves || command->number <= ProbeCommand::kMostTransfer, "no transfer is larger than a measurement's");
+    promise(!moves || command->number <= doctor::ProbeCommand::kMostTransfer, "no transfer is larger than a measurement's");
   }
 }
 

@@ -19,7 +19,7 @@ void rendezvous(Input input) {
       return promise(again.ok() && *again == *arrival, "an arrival survives being written");
     }
     case 1: {
-      const Error trouble = decode_trouble(text), again = decode_trouble(encode_trouble(trouble));
+      const Error trouble = rendezvous::decode_trouble(text), again = rendezvous::decode_trouble(rendezvous::encode_trouble(trouble));
       return promise(again.code == trouble.code && again.detail == trouble.detail && again.hint == trouble.hint &&
                          again.waited == trouble.waited && again.limit == trouble.limit,
                      "a trouble survives being written");
@@ -31,19 +31,19 @@ void rendezvous(Input input) {
       return promise(again.ok() && *again == *address, "an address survives being written");
     }
     case 3: {
-      const auto hosts = expand_hostlist(text, 1000);
+      const auto hosts = rendezvous::expand_hostlist(text, 1000);
       if (!hosts.ok()) return promise_sentence(hosts.error());
       return promise(hosts->size() <= 1000, "a list of hosts has its limit");
     }
     case 4: {
-      const auto counts = expand_counts(text, 1000);
+      const auto counts = rendezvous::expand_counts(text, 1000);
       if (!counts.ok()) return promise_sentence(counts.error());
       return promise(counts->size() <= 1000, "a list of counts has its limit");
     }
     case 5: {
-      const auto url = parse_url(text);
+      const auto url = rendezvous::parse_url(text);
       if (!url.ok()) return promise_sentence(url.error());
-      return promise(url->scheme != Scheme::kTcp || url->port != 0, "a place over TCP has a port");
+      return promise(url->scheme != rendezvous::Scheme::kTcp || url->port != 0, "a place over TCP has a port");
     }
     default:
       (void)loopback_line("node1", text);

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string default_after(Membership& member) {
+std::string default_after(rendezvous::Membership& member) {
   if (!member.store) return {};
   const Deadline deadline = Deadline::after(std::chrono::seconds(30));
   const Status met = member.store->barrier("test/end", member.rank, member.world_size, deadline);

@@ -30,11 +30,11 @@ class MemoryJob {
   using Time = Clock::time_point;
 
   // `self`: the id of the node that settles a tie, as a coordinator does.
-  MemoryJob(membership::Limits limits, std::string self, std::function<Time()> clock = now)
+  MemoryJob(launch::membership::Limits limits, std::string self, std::function<Time()> clock = now)
       : limits_(limits), clock_(std::move(clock)), table_(limits, std::move(self), clock_()) {}
 
   // A process of a node. If the object dies without leave(), the process does.
-  std::unique_ptr<Rendezvous> open(const std::string& id, NodesOptions options);
+  std::unique_ptr<launch::Rendezvous> open(const std::string& id, launch::NodesOptions options);
 
   // What heartbeats would report: nothing was heard of the node; `certain`: it is dead for sure.
   void lose(const std::string& id, bool certain) {
@@ -55,12 +55,12 @@ class MemoryJob {
     return table_.waiting_text(clock_());
   }
   // Called with each complete round, before any node learns of it.
-  std::function<void(const membership::Participants&)> on_round;
+  std::function<void(const launch::membership::Participants&)> on_round;
 
  private:
   friend class MemoryNode;
   struct EndOfRound {
-    RoundEnd end;
+    launch::RoundEnd end;
     std::string by;  // the id of the node that reported the fault
   };
 
@@ -68,27 +68,27 @@ class MemoryJob {
     table_.tick(clock_());
     carry_out();
   }
-  void end_round(int round, RoundEnd end, const std::string& by) TUTTI_REQUIRES(mutex_) {
-    const bool fault = end.kind == RoundEnd::Kind::kFault;
+  void end_round(int round, launch::RoundEnd end, const std::string& by) TUTTI_REQUIRES(mutex_) {
+    const bool fault = end.kind == launch::RoundEnd::Kind::kFault;
     table_.end(round, fault ? std::optional(end.fault) : std::nullopt, end.again, clock_());
     ends_.emplace(round, EndOfRound{std::move(end), by});
     carry_out();
   }
   void carry_out() TUTTI_REQUIRES(mutex_);
 
-  const membership::Limits limits_;
+  const launch::membership::Limits limits_;
   const std::function<Time()> clock_;
   mutable Mutex mutex_;
   std::condition_variable_any changed_;
-  membership::MembershipTable table_ TUTTI_GUARDED_BY(mutex_);
+  launch::membership::MembershipTable table_ TUTTI_GUARDED_BY(mutex_);
   std::map<std::string, MemoryNode*> nodes_ TUTTI_GUARDED_BY(mutex_);  // by id
   std::map<int, EndOfRound> ends_ TUTTI_GUARDED_BY(mutex_);            // by round
   std::map<int, std::set<std::string>> done_ TUTTI_GUARDED_BY(mutex_), leaving_ TUTTI_GUARDED_BY(mutex_);
 };
 
-class MemoryNode final : public Rendezvous {
+class MemoryNode final : public launch::Rendezvous {
  public:
-  MemoryNode(MemoryJob& job, std::string id, NodesOptions options)
+  MemoryNode(MemoryJob& job, std::string id, launch::NodesOptions options)
       : job_(job), id_(std::move(id)), options_(std::move(options)) {
     MutexLock lock(job_.mutex_);
     job_.nodes_[id_] = this;
@@ -98,7 +98,7 @@ class MemoryNode final : public Rendezvous {
     job_.nodes_.erase(id_);
   }
 
-  Result<Round> join() override {
+  Result<launch::Round> join() override {
     MutexLock lock(job_.mutex_);
     if (visit_ < 0 || round_.node >= 0) next_visit();  // else this is the same request, after a timeout
     eventfd_t ignored;
@@ -127,19 +127,19 @@ class MemoryNode final : public Rendezvous {
     (void)eventfd_write(event_.get(), 1);  // something may have come already
     return event_.get();
   }
-  const std::optional<RoundEnd>& next_event() override {
+  const std::optional<launch::RoundEnd>& next_event() override {
     MutexLock lock(job_.mutex_);
     job_.tick_locked();
     look_for_end();
     return end_;
   }
-  const std::optional<RoundEnd>& round_end() const override { return end_; }
+  const std::optional<launch::RoundEnd>& round_end() const override { return end_; }
 
-  RoundEnd report(const Fault& fault) override {
+  launch::RoundEnd report(const launch::Fault& fault) override {
     MutexLock lock(job_.mutex_);
     look_for_end();
     if (end_) return *end_;
-    RoundEnd end{.kind = RoundEnd::Kind::kFault, .fault = fault};
+    launch::RoundEnd end{.kind = launch::RoundEnd::Kind::kFault, .fault = fault};
     if (options_.judge) end.verdict = options_.judge(job_.table_.participants().past, fault);
     end.again = end.verdict.restart;
     job_.end_round(round_.number, std::move(end), id_);
@@ -151,7 +151,7 @@ class MemoryNode final : public Rendezvous {
     look_for_end();
     if (end_) return;
     job_.done_[round_.number].insert(id_);
-    if (int(job_.done_[round_.number].size()) == round_.layout.nodes()) job_.end_round(round_.number, RoundEnd(), id_);
+    if (int(job_.done_[round_.number].size()) == round_.layout.nodes()) job_.end_round(round_.number, launch::RoundEnd(), id_);
     look_for_end();
   }
   bool dispensable() override {
@@ -175,7 +175,7 @@ class MemoryNode final : public Rendezvous {
   void next_visit() TUTTI_REQUIRES(job_.mutex_) {
     ++visit_;
     const int last = round_.number;
-    round_ = Round{.number = last, .node = -1};
+    round_ = launch::Round{.number = last, .node = -1};
     assignment_.reset();
     end_.reset();
   }
@@ -194,10 +194,10 @@ class MemoryNode final : public Rendezvous {
                              job_.clock_());
     job_.carry_out();
   }
-  Result<Round> begin_round() TUTTI_REQUIRES(job_.mutex_) {
-    const membership::Participants& participants = job_.table_.participants();
-    round_ = Round{.number = participants.round,
-                   .layout = Layout{.counts = {}, .node = assignment_->node},
+  Result<launch::Round> begin_round() TUTTI_REQUIRES(job_.mutex_) {
+    const launch::membership::Participants& participants = job_.table_.participants();
+    round_ = launch::Round{.number = participants.round,
+                   .layout = launch::Layout{.counts = {}, .node = assignment_->node},
                    .node = assignment_->node,
                    .master_port = participants.nodes.front().port,
                    .restarts_used = int(participants.past.size())};
@@ -221,33 +221,33 @@ class MemoryNode final : public Rendezvous {
     const auto ended = job_.ends_.find(round_.number);
     if (end_ || round_.node < 0 || ended == job_.ends_.end()) return;
     end_ = ended->second.end;
-    end_->mine = ended->second.by == id_ && end_->kind == RoundEnd::Kind::kFault;
+    end_->mine = ended->second.by == id_ && end_->kind == launch::RoundEnd::Kind::kFault;
   }
 
   MemoryJob& job_;
   const std::string id_;
-  const NodesOptions options_;
+  const launch::NodesOptions options_;
   mutable Fd event_;  // once it is asked for; as the other members, guarded by the mutex of the job
   int visit_ = -1;
-  Round round_{.number = -1, .node = -1};  // node -1: it takes part in none
-  std::optional<membership::Assignment> assignment_;
-  std::optional<RoundEnd> end_;
+  launch::Round round_{.number = -1, .node = -1};  // node -1: it takes part in none
+  std::optional<launch::membership::Assignment> assignment_;
+  std::optional<launch::RoundEnd> end_;
 };
 
-inline std::unique_ptr<Rendezvous> MemoryJob::open(const std::string& id, NodesOptions options) {
+inline std::unique_ptr<launch::Rendezvous> MemoryJob::open(const std::string& id, launch::NodesOptions options) {
   if (options.min_nodes == 0) options.min_nodes = options.nodes;
   return std::make_unique<MemoryNode>(*this, id, std::move(options));
 }
 
 inline void MemoryJob::carry_out() {
-  using Kind = membership::MembershipStep::Kind;
-  const auto assign = [&](const std::string& id, membership::Assignment assignment) TUTTI_REQUIRES(mutex_) {
+  using Kind = launch::membership::MembershipStep::Kind;
+  const auto assign = [&](const std::string& id, launch::membership::Assignment assignment) TUTTI_REQUIRES(mutex_) {
     if (const auto node = nodes_.find(id); node != nodes_.end()) node->second->assignment_ = std::move(assignment);
   };
   bool any = false;
   for (auto steps = table_.take(); !steps.empty(); steps = table_.take()) {
     any = true;
-    for (membership::MembershipStep& step : steps) {
+    for (launch::membership::MembershipStep& step : steps) {
       switch (step.kind) {
         case Kind::kSay:
           break;
@@ -258,16 +258,16 @@ inline void MemoryJob::carry_out() {
                    {.round = step.participants.round, .node = int(node), .refused = {}});
           break;
         case Kind::kRefuse:
-          for (const membership::JoinRequest& who : step.who) assign(who.id, {.refused = step.error});
+          for (const launch::membership::JoinRequest& who : step.who) assign(who.id, {.refused = step.error});
           break;
         case Kind::kEndRound:
           ends_.emplace(
               step.round,
-              EndOfRound{{.kind = RoundEnd::Kind::kMembership, .again = true, .text = step.text, .gentle = step.gentle},
+              EndOfRound{{.kind = launch::RoundEnd::Kind::kMembership, .again = true, .text = step.text, .gentle = step.gentle},
                          {}});
           break;
         case Kind::kFail: {
-          RoundEnd end{.kind = RoundEnd::Kind::kFault, .fault = {.text = step.text}};
+          launch::RoundEnd end{.kind = launch::RoundEnd::Kind::kFault, .fault = {.text = step.text}};
           table_.end(step.round, end.fault, false, clock_());
           ends_.emplace(step.round, EndOfRound{std::move(end), {}});
           break;

@@ -50,7 +50,7 @@ struct Said {
   std::string output, errors;
   bool in_time = true;
 };
-Said listen_to(const ChildProcess& child, const std::function<bool(const std::string&)>& enough) {
+Said listen_to(const launch::ChildProcess& child, const std::function<bool(const std::string&)>& enough) {
   const Deadline deadline = Deadline::after(kPatience);
   Said said;
   bool open[2] = {true, true};
@@ -90,10 +90,10 @@ std::string Hosts::folder(int host) const { return folder_ + "/" + name(host); }
 Result<std::unique_ptr<Hosts>> Hosts::make(int count) {
   std::unique_ptr<Hosts> hosts(new Hosts);
   for (const char* tool : {"unshare", "nsenter", "ip", "tc", "mount", "hostname"}) {
-    if (!find_program(tool, kPath).ok())
+    if (!launch::find_program(tool, kPath).ok())
       return cannot(std::string("there is no ") + tool + " (Debian: iproute2, util-linux, mount, hostname)");
   }
-  hosts->nsenter_ = TUTTI_TRY(find_program("nsenter", kPath));
+  hosts->nsenter_ = TUTTI_TRY(launch::find_program("nsenter", kPath));
   hosts->cables_.resize(std::size_t(count), Cable{.cut_from = std::vector<bool>(std::size_t(count))});
   hosts->own_user_ = ::geteuid() != 0;
   std::string pattern = fs::temp_directory_path() / "tutti-hosts-XXXXXX";
@@ -147,9 +147,9 @@ Result<pid_t> Hosts::hold(std::vector<std::string> command) {
   if (::pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "pipe");
   const Fd reading(ends[0]);
   Fd writing(ends[1]);
-  const ChildProcess child = TUTTI_TRY(start_process({.path = TUTTI_TRY(find_program(command[0], kPath)),
+  const launch::ChildProcess child = TUTTI_TRY(launch::start_process({.path = TUTTI_TRY(launch::find_program(command[0], kPath)),
                                                       .arguments = command,
-                                                      .environment = to_strings(plain_environment()),
+                                                      .environment = launch::to_strings(plain_environment()),
                                                       .input = reading.get()}));
   holders_.push_back(child.pid);
   holds_.push_back(std::move(writing));
@@ -202,14 +202,14 @@ bool Hosts::enter(int host) const {
 }
 
 Result<std::string> Hosts::run(std::vector<std::string> command) const {
-  const ChildProcess child = TUTTI_TRY(start_process({.path = TUTTI_TRY(find_program(command[0], kPath)),
+  const launch::ChildProcess child = TUTTI_TRY(launch::start_process({.path = TUTTI_TRY(launch::find_program(command[0], kPath)),
                                                       .arguments = command,
-                                                      .environment = to_strings(plain_environment())}));
+                                                      .environment = launch::to_strings(plain_environment())}));
   const Said said = listen_to(child, [](const std::string&) { return false; });
   if (!said.in_time) ::kill(-child.pid, SIGKILL);
   int status = 0;
   ::waitpid(child.pid, &status, 0);
-  const Exit exit = exit_of(status);
+  const launch::Exit exit = launch::exit_of(status);
   if (exit.ok()) return said.output;
   return Error{.code = Code::kSystem,
                .detail = "'" + command.back() + "' " + to_string(exit) + ": " + std::string(trim(said.errors))};

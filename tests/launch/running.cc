@@ -65,7 +65,7 @@ Running::Running(std::vector<std::string> arguments, std::map<std::string, std::
   environment["TUTTI_TEST_MARK"] = mark_;
   if (!changes.count("TUTTI_FLIGHT_DIR") && !changes.count("TMPDIR"))  // what failing ranks leave goes with this object
     environment["TUTTI_FLIGHT_DIR"] = flight_.path();
-  const auto variables = to_strings(environment);
+  const auto variables = launch::to_strings(environment);
   arguments.insert(arguments.begin(), TUTTI_TEST_COMMAND);
   arguments.insert(arguments.begin(), entering.begin(), entering.end());
   std::vector<char*> argv, envp;

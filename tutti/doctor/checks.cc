@@ -17,7 +17,7 @@
 #include "tutti/transport/address.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t(1) << 30;
@@ -98,14 +98,14 @@ class HostChecks {
   }
 
   void blas() {
-    const std::string best = openblas_coretype(host_.cpu);
+    const std::string best = launch::openblas_coretype(host_.cpu);
     if (!host_.openblas_trouble.empty())
       return add(Grade::kFail, "BLAS", "OpenBLAS " + host_.openblas_trouble + " when it was loaded",
                  job_.core_type.empty() ? "reinstall it (Debian: libopenblas0-pthread)"
                                         : "OPENBLAS_CORETYPE=" + job_.core_type + " is wrong for this CPU: unset it");
     if (host_.openblas.empty())
       return add(Grade::kOk, "BLAS", "no OpenBLAS in the usual places; a program may bring its own");
-    const std::string slow = slowness_of_kernels(host_.openblas, host_.cpu);
+    const std::string slow = launch::slowness_of_kernels(host_.openblas, host_.cpu);
     if (!slow.empty() && !job_.core_type.empty())
       return add(Grade::kWarn, "BLAS", "OpenBLAS runs its kernels for " + host_.openblas + ": " + slow,
                  "OPENBLAS_CORETYPE=" + job_.core_type + " asks for them: unset it or say " + best);
@@ -122,7 +122,7 @@ class HostChecks {
       return at == job_.threads.end() ? std::nullopt : std::optional(at->second);
     };
     const int cores = std::max(1, host_.cores_usable / std::max(1, job_.ranks));
-    const std::string costs = costly_threads(variable, cores);
+    const std::string costs = launch::costly_threads(variable, cores);
     if (!costs.empty()) add(Grade::kWarn, "threads", costs, "unset the variable: tutti run then chooses its value");
   }
 
@@ -403,4 +403,4 @@ std::vector<Finding> check_pairs(const std::vector<PairMeasure>& measures, const
   return findings;
 }
 
-}  // namespace tutti
+}  // namespace tutti::doctor

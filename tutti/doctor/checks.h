@@ -13,7 +13,7 @@
 #include "tutti/doctor/pair_probe.h"
 #include "tutti/doctor/report.h"
 
-namespace tutti {
+namespace tutti::doctor {
 
 // The job that is to run.
 struct PlannedJob {
@@ -42,4 +42,4 @@ std::vector<std::vector<std::pair<int, int>>> turns_of_pairs(int nodes);
 // A line or more for each pair; `hosts` are the nodes' names. A pair is slow in comparison with the others.
 std::vector<Finding> check_pairs(const std::vector<PairMeasure>& measures, const std::map<int, std::string>& hosts);
 
-}  // namespace tutti
+}  // namespace tutti::doctor

@@ -8,7 +8,7 @@
 
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 using ::testing::AllOf;
@@ -342,4 +342,4 @@ TEST(Pairs, HalfAWorldApart) {
 
 }  // namespace
 
-}  // namespace tutti
+}  // namespace tutti::doctor

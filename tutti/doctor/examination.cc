@@ -25,7 +25,7 @@
 #include "tutti/transport/address.h"
 #include "tutti/version.h"
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 constexpr auto kTurnLimit = std::chrono::seconds(60);  // all that one pair may take
@@ -250,7 +250,7 @@ Result<DoctorReport> examine(const DoctorOptions& options) {
   if (options.node == 0) {
     const bool meant = !several || is_loopback(store);  // literal: several nodes on one machine
     const auto found = TUTTI_TRY(
-        serving_addresses(store, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
+        rendezvous::serving_addresses(store, "--master-addr", meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo));
     store = found.front();
     if (several || options.fixed_ports) job.addresses = {store.host};
   }
@@ -311,4 +311,4 @@ Result<DoctorMessage> parse_doctor_message(const std::string& text) {
   return message;
 }
 
-}  // namespace tutti
+}  // namespace tutti::doctor

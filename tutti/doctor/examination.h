@@ -9,7 +9,7 @@
 #include "tutti/doctor/report.h"
 #include "tutti/transport/handshake.h"
 
-namespace tutti {
+namespace tutti::doctor {
 
 struct DoctorOptions {
   PlannedJob job;  // examine() fills in job.world and job.addresses
@@ -56,4 +56,4 @@ std::string encode(const DoctorMessage& message);
 // kCorrupt: from another version of tutti, or damaged.
 Result<DoctorMessage> parse_doctor_message(const std::string& text);
 
-}  // namespace tutti
+}  // namespace tutti::doctor

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 TEST(DoctorMessages, SurviveBeingWritten) {
@@ -20,4 +20,4 @@ TEST(DoctorMessages, SurviveBeingWritten) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::doctor

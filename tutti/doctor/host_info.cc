@@ -33,7 +33,7 @@
 #include "tutti/rendezvous/reach_store.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 namespace fs = std::filesystem;
@@ -103,7 +103,7 @@ void ask_openblas(HostInfo& host) {
     for (const char* library : {"libopenblas.so.0", "libopenblas.so"}) {
       if (::dlopen(library, RTLD_NOW | RTLD_GLOBAL)) break;
     }
-    if (const std::string core = loaded_openblas_core(); !core.empty()) name = core;
+    if (const std::string core = launch::loaded_openblas_core(); !core.empty()) name = core;
     if (::write(writing.get(), name.data(), name.size()) < 0) ::_exit(1);
     ::_exit(0);
   }
@@ -123,7 +123,7 @@ void ask_openblas(HostInfo& host) {
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  const Exit exit = exit_of(status);
+  const launch::Exit exit = launch::exit_of(status);
   if (!exit.ok()) {
     host.openblas_trouble = to_string(exit);
   } else if (said != "none") {
@@ -198,7 +198,7 @@ std::optional<std::uint64_t> cgroup_number(const std::string& self_cgroup, const
                                            const std::string& controller, const std::string& v1_file,
                                            const std::string& v2_file) {
   std::optional<std::uint64_t> least;
-  for (const CgroupFolder& folder : cgroup_folders(self_cgroup, mount, controller)) {
+  for (const launch::CgroupFolder& folder : launch::cgroup_folders(self_cgroup, mount, controller)) {
     const auto number = parse_int(trim(text_of(folder.path + (folder.v2 ? v2_file : v1_file))));
     // v1 writes "no limit" as a number of pages that no machine has.
     if (number && *number >= 0 && *number < (std::int64_t(1) << 60))
@@ -226,7 +226,7 @@ HostInfo inspect_host(const std::string& log_folder) {
   host.cores_online = int(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   host.cores_usable = usable_cores();
   host.cores_quota = cgroup_cores();
-  host.cpu = cpu_features();
+  host.cpu = launch::cpu_features();
   ask_openblas(host);
   const std::string meminfo = text_of("/proc/meminfo"), cgroup = text_of("/proc/self/cgroup");
   host.memory_total = meminfo_bytes(meminfo, "MemTotal");
@@ -253,4 +253,4 @@ HostInfo inspect_host(const std::string& log_folder) {
   return host;
 }
 
-}  // namespace tutti
+}  // namespace tutti::doctor

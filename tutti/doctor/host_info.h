@@ -7,7 +7,7 @@
 
 #include "tutti/launch/tuning.h"
 
-namespace tutti {
+namespace tutti::doctor {
 
 // A limit of processes (ulimit); none: unlimited.
 struct SystemLimit {
@@ -41,7 +41,7 @@ struct HostInfo {
   std::string system, kernel, cpu_model;   // for people
   int cores_online = 1, cores_usable = 1;  // usable: by affinity and quota
   std::optional<int> cores_quota;
-  CpuFeatures cpu;
+  launch::CpuFeatures cpu;
   std::string openblas;                                    // the kernels of an OpenBLAS here; empty: none here
   std::string openblas_trouble;                            // it died when asked
   std::uint64_t memory_total = 0, memory_available = 0;    // bytes
@@ -68,4 +68,4 @@ std::optional<std::uint64_t> cgroup_number(const std::string& self_cgroup, const
 // "MemAvailable" of the text of /proc/meminfo, in bytes; 0 if it is not there.
 std::uint64_t meminfo_bytes(const std::string& meminfo, const std::string& key);
 
-}  // namespace tutti
+}  // namespace tutti::doctor

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 // A folder for one test.
@@ -47,4 +47,4 @@ TEST(Meminfo, IsRead) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::doctor

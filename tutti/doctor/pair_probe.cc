@@ -24,7 +24,7 @@
 #include "tutti/base/text.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 constexpr std::uint64_t kChannel = 0x0d0c;  // marks these connections: no link of a job has this channel
@@ -343,4 +343,4 @@ Result<ProbeCommand> parse_probe_command(std::span<const std::byte, ProbeCommand
   return command;
 }
 
-}  // namespace tutti
+}  // namespace tutti::doctor

@@ -14,7 +14,7 @@
 #include "tutti/transport/handshake.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::doctor {
 
 // A command from the measuring side: nine bytes, a letter and a number.
 struct ProbeCommand {
@@ -87,4 +87,4 @@ struct ProbeLimits {
 PairMeasure probe(int from, int to, const ProbeTarget& target, const Credentials& credentials, bool full,
                   const ProbeLimits& limits = {});
 
-}  // namespace tutti
+}  // namespace tutti::doctor

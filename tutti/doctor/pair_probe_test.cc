@@ -8,7 +8,7 @@
 #include <limits>
 #include <thread>
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 using ::testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(Probe, NobodyIsSentMoreThanAMeasurementAsksFor) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::doctor

@@ -15,7 +15,7 @@
 #include "tutti/rendezvous/schedulers.h"
 #include "tutti/version.h"
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 constexpr Grade kGrades[] = {Grade::kOk, Grade::kWarn, Grade::kFail};
@@ -103,7 +103,7 @@ std::string library(const std::vector<std::string>& names) {
   return "not in the usual folders";
 }
 
-std::string cpu_flags(const CpuFeatures& cpu) {
+std::string cpu_flags(const launch::CpuFeatures& cpu) {
   std::vector<std::string> flags;
   const auto add = [&](bool has, const char* flag) {
     if (has) flags.emplace_back(flag);
@@ -114,10 +114,10 @@ std::string cpu_flags(const CpuFeatures& cpu) {
 }
 
 std::string started_by(const Environment& environment) {
-  const auto scheduler = scheduler_of(environment);
+  const auto scheduler = rendezvous::scheduler_of(environment);
   if (!scheduler.ok()) return "unclear: " + scheduler.error().detail;
   if (*scheduler) return (*scheduler)->starter;
-  if (lookup(environment, "TORCHELASTIC_RUN_ID")) return "tutti run or torchrun";
+  if (rendezvous::lookup(environment, "TORCHELASTIC_RUN_ID")) return "tutti run or torchrun";
   return "by hand";
 }
 
@@ -242,4 +242,4 @@ NamedFacts environment_report(const HostInfo& host, const Environment& environme
   return out;
 }
 
-}  // namespace tutti
+}  // namespace tutti::doctor

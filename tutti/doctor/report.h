@@ -9,7 +9,7 @@
 #include "tutti/base/error.h"
 #include "tutti/doctor/host_info.h"
 
-namespace tutti {
+namespace tutti::doctor {
 
 enum class Grade { kOk, kWarn, kFail };  // a job runs well; runs worse than it could; does not run
 
@@ -39,4 +39,4 @@ Result<std::vector<Finding>> findings_from_json(const std::string& text);
 using NamedFacts = std::vector<std::pair<std::string, std::string>>;
 NamedFacts environment_report(const HostInfo& host, const Environment& environment);
 
-}  // namespace tutti
+}  // namespace tutti::doctor

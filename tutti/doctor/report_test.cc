@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::doctor {
 namespace {
 
 const std::vector<Finding> kThree = {{Grade::kOk, "cores", "16 cores for 4 ranks", ""},
@@ -28,4 +28,4 @@ TEST(Findings, TravelAsJson) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::doctor

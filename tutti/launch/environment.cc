@@ -13,7 +13,7 @@
 
 #include "tutti/base/memory.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 // OMPI_MCA_*, PMIX_MCA_*, MV2_* and the like also hold a user's tuning (OMPI_MCA_btl): only those that name a rank or
@@ -141,4 +141,4 @@ void set_worker_variables(Environment& environment, const WorkerVariables& worke
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

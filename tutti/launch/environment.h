@@ -5,7 +5,7 @@
 
 #include "tutti/base/env.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // "NAME=value" strings for execve().
 std::vector<std::string> to_strings(const Environment& environment);
@@ -39,4 +39,4 @@ struct WorkerVariables {
 };
 void set_worker_variables(Environment& environment, const WorkerVariables& worker);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -69,4 +69,4 @@ TEST(Environment, PlaceOfAWorker) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -3,7 +3,7 @@
 // tutti exits with because of an error.
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 inline constexpr int kExitUsage = 2;         // wrong usage: a restart would not help
 inline constexpr int kExitRendezvous = 4;    // the nodes did not find each other, or lost one another
@@ -38,4 +38,4 @@ inline int exit_code_of(Code code) {
   return 1;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -24,7 +24,7 @@
 #include "tutti/launch/supervisor.h"
 #include "tutti/rendezvous/job_secret.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 // Removed by the supervisor, which outlives an agent that is killed.
@@ -105,4 +105,4 @@ Result<int> run_job(const JobOptions& options) {
   return run_supervised(agent, remove_status_sockets);
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -8,7 +8,7 @@
 #include "tutti/launch/agent/restart_policy.h"
 #include "tutti/launch/membership/options.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 struct JobOptions : AgentOptions {
   std::string ranks = "1";             // -n: "4", "8,2", "auto", "cpu", "gpu"
@@ -39,4 +39,4 @@ struct JobOptions : AgentOptions {
 // Call from the main thread of a process without other threads. Blocks until nothing of the job is left here.
 Result<int> run_job(const JobOptions& options);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -7,7 +7,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 Error bad_count(std::string_view part, std::string_view whole) {
@@ -79,4 +79,4 @@ Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> n
 int Layout::world_size() const { return std::accumulate(counts.begin(), counts.end(), 0); }
 int Layout::first_rank() const { return std::accumulate(counts.begin(), counts.begin() + node, 0); }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -6,7 +6,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 inline constexpr int kMostRanksPerNode = 4096;
 
@@ -34,4 +34,4 @@ struct Layout {
   int first_rank() const;  // of this node
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

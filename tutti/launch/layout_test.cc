@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -59,4 +59,4 @@ TEST(Layout, RanksAreTheRunningSum) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -27,7 +27,7 @@
 #include "tutti/trace/flight/dump.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr const char* kJobLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -68,8 +68,8 @@ Result<Secret> secret_of(const JobOptions& options, bool one_node) {
                  .detail = "--insecure does without a secret, and --secret-file " + options.secret_file + " gives one",
                  .hint = "leave one of them out"};
   if (options.insecure) return Secret::none();
-  if (!options.secret_file.empty()) return secret_in(options.secret_file);
-  if (const auto file = env("TUTTI_SECRET_FILE")) return secret_in(*file);
+  if (!options.secret_file.empty()) return rendezvous::secret_in(options.secret_file);
+  if (const auto file = env("TUTTI_SECRET_FILE")) return rendezvous::secret_in(*file);
   if (const auto text = env("TUTTI_SECRET")) return Secret::from_text(*text);
   if (TUTTI_TRY(env_flag("TUTTI_INSECURE", false))) return Secret::none();
   if (one_node) return Secret::random();
@@ -94,7 +94,7 @@ Result<Address> store_address(const JobOptions& options, const std::string& mast
   // A literal loopback address is intended: several agents on one machine. A name that resolves to one is a mistake.
   const bool meant = is_loopback_text(wanted);
   const auto found = TUTTI_TRY(
-      serving_addresses(wanted, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
+      rendezvous::serving_addresses(wanted, "--master-addr", meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo));
   return found.front();
 }
 
@@ -248,7 +248,7 @@ Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
   std::string host = nodes.store.host;
   if (is_one_node(nodes)) {
     const Address wanted{.host = nodes.master_address};
-    host = TUTTI_TRY(serving_addresses(wanted, "--master-addr", Identity::OneHost::kYes)).front().host;
+    host = TUTTI_TRY(rendezvous::serving_addresses(wanted, "--master-addr", rendezvous::Identity::OneHost::kYes)).front().host;
   }
   nodes.master_port = TUTTI_TRY(port_of_program(host, wanted_port));
   return {};
@@ -369,4 +369,4 @@ Status check_ranks(const AgentSpec& agent, const std::vector<int>& ranks_of_node
   return {};
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -5,7 +5,7 @@
 #include "tutti/launch/job.h"
 #include "tutti/launch/membership/options.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 struct Prepared {
   AgentSpec agent;  // the caller sets joined, table, the descriptors, and error_files for a job without log_dir
@@ -19,4 +19,4 @@ Result<Prepared> prepare(const JobOptions& options);
 // input would stay empty.
 Status check_ranks(const AgentSpec& agent, const std::vector<int>& ranks_of_nodes);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -36,7 +36,7 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 Error usage(std::string detail, std::string hint = {}) {
@@ -385,4 +385,4 @@ Result<std::vector<Survivor>> end_descendants(Deadline deadline) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -10,7 +10,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // How a process ended.
 struct Exit {
@@ -70,4 +70,4 @@ struct Survivor {
 // in the kernel) is a kTimeout that names it and what it waits for.
 Result<std::vector<Survivor>> end_descendants(Deadline deadline);
 
-}  // namespace tutti
+}  // namespace tutti::launch

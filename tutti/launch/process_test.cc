@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using testing::HasSubstr;
@@ -78,4 +78,4 @@ TEST(StartProcess, AFailedExecveIsAnErrorAtOnce) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -102,8 +102,8 @@ void set_variables(int rank, int ranks, const SpawnRendezvous& rendezvous) {
   Environment environment = current_environment();
   std::vector<std::string> before;
   for (const auto& [name, value] : environment) before.push_back(name);
-  (void)remove_stale(environment);  // only a launcher prints their names
-  set_worker_variables(environment, WorkerVariables{.rank = rank,
+  (void)launch::remove_stale(environment);  // only a launcher prints their names
+  launch::set_worker_variables(environment, launch::WorkerVariables{.rank = rank,
                                                     .world_size = ranks,
                                                     .local_rank = rank,
                                                     .local_world_size = ranks,
@@ -172,7 +172,7 @@ class Ranks {
   struct Child {
     pid_t pid = -1;
     bool alive = true;
-    Exit exit;
+    launch::Exit exit;
   };
   int alive() const {
     return int(std::count_if(children_.begin(), children_.end(), [](const Child& c) { return c.alive; }));
@@ -230,7 +230,7 @@ void Ranks::wait_for_event(const std::optional<Deadline>& deadline) {
     int status = 0;
     if (!child.alive || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
     child.alive = false;
-    child.exit = exit_of(status);
+    child.exit = launch::exit_of(status);
   }
 }
 
@@ -285,8 +285,8 @@ void Ranks::kill_all() {
 }  // namespace
 
 void spawn(int ranks, const std::function<void(int rank)>& rank_main, const SpawnOptions& options) {
-  TUTTI_REQUIRE(ranks >= 1 && ranks <= kMostRanksPerNode, "spawn() was asked for ", ranks, " ranks; 1 to ",
-                kMostRanksPerNode, " can be had");
+  TUTTI_REQUIRE(ranks >= 1 && ranks <= launch::kMostRanksPerNode, "spawn() was asked for ", ranks, " ranks; 1 to ",
+                launch::kMostRanksPerNode, " can be had");
   if (const int threads = threads_before_fork(); threads != 1) {
     throw Exception(Error{
         .code = Code::kUnsupported,

@@ -33,7 +33,7 @@
 #include "tutti/launch/agent/events.h"
 #include "tutti/launch/process.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr int kMostPatience = 3;  // signals that ask for the end
@@ -115,4 +115,4 @@ EndAtOnce::~EndAtOnce() {
   prctl(PR_SET_PDEATHSIG, 0);
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

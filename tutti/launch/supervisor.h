@@ -7,7 +7,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // Forks. The child runs `agent` and exits with what it returns. The calling process stays as the supervisor: it passes
 // signals on to the agent, and once the agent is gone, for whatever reason, ends every process that the agent left.
@@ -28,4 +28,4 @@ class EndAtOnce {
   EndAtOnce(const EndAtOnce&) = delete;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

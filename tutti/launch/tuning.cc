@@ -34,7 +34,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 // Equal letters, ignoring case.
@@ -188,4 +188,4 @@ std::string loaded_openblas_core() {
   return core_name ? core_name() : std::string();
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -10,7 +10,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // What the CPU can execute and the kernel lets it use. All false on anything but x86-64.
 struct CpuFeatures {
@@ -63,4 +63,4 @@ std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures
 // The name that OpenBLAS gives the kernels it runs ("SkylakeX", "Prescott"), if this process has it loaded.
 std::string loaded_openblas_core();
 
-}  // namespace tutti
+}  // namespace tutti::launch

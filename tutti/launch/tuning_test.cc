@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <map>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::AllOf;
@@ -148,4 +148,4 @@ TEST(ThreadCount, IsANumberOrAListOfNumbers) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

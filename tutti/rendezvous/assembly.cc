@@ -32,7 +32,7 @@
 #include "tutti/transport/handshake.h"
 #include "tutti/version.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 constexpr int kCalls = 4;  // that the first slice lasts, at least
@@ -377,4 +377,4 @@ Status check_addresses(const std::vector<RankInfo>& world) {
   return {};
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

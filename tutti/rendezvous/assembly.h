@@ -9,7 +9,7 @@
 #include "tutti/rendezvous/identity.h"
 #include "tutti/store/store.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 // A rank's description of itself for the other ranks.
 struct RankInfo {
@@ -54,4 +54,4 @@ Status check_builds(const std::vector<RankInfo>& world, bool mixed);
 // kUsage if the ranks are on several machines and one can be reached by itself alone.
 Status check_addresses(const std::vector<RankInfo>& world);
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

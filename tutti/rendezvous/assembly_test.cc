@@ -7,7 +7,7 @@
 #include "tutti/store/memory_store.h"
 #include "tutti/version.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
@@ -168,4 +168,4 @@ TEST(Addresses, LoopbackAcrossMachinesIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rendezvous

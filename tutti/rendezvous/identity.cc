@@ -20,7 +20,7 @@
 #include "tutti/rendezvous/schedulers.h"
 #include "tutti/store/tcp_store.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 constexpr int kMaxWorldSize = 1 << 20;
@@ -426,4 +426,4 @@ std::vector<std::uint16_t> derived_ports(const std::string& job) {
   return ports;
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -14,7 +14,7 @@
 #include "tutti/rendezvous/url.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 // How the ranks of a world reach their common store.
 enum class RendezvousMethod {
@@ -65,4 +65,4 @@ std::string file_name_of(const std::string& job);
 // Ports for a store without a given port, in the order to try: below the range that the system hands out by itself.
 std::vector<std::uint16_t> derived_ports(const std::string& job);
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

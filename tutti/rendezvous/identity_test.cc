@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 using ::testing::AllOf;
@@ -407,4 +407,4 @@ TEST(DerivedPorts, AreDistinctStableAndBelowTheEphemeralRange) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -21,7 +21,7 @@
 #include "tutti/rendezvous/identity.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 constexpr int kMostTries = 1000;    // a millisecond each
@@ -172,4 +172,4 @@ void sweep_runtime_directory(const std::string& folder) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -14,7 +14,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/transport/secret.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 struct JobSecret {
   Secret secret;
@@ -48,4 +48,4 @@ Result<std::string> find_runtime_directory(const Environment& environment);
 // is just starting has bound but does not listen yet.
 void sweep_runtime_directory(const std::string& folder);
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -15,7 +15,7 @@
 #include <set>
 #include <thread>
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 using ::testing::HasSubstr;
@@ -225,4 +225,4 @@ TEST_F(SecretOfJob, TheLastThatGivesUpRemovesTheFile) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -19,7 +19,7 @@
 #include "tutti/store/server/server.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 // The first host of a PBS_NODEFILE, which has one host a line.
@@ -170,4 +170,4 @@ Result<Membership> join(const JoinOptions& options) {
   return member;
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -19,8 +19,10 @@
 #include "tutti/transport/handshake.h"
 
 namespace tutti {
-
 class StoreServer;
+}
+
+namespace tutti::rendezvous {
 
 struct JoinOptions {
   std::string url;                // empty: TUTTI_INIT, else env://
@@ -57,4 +59,4 @@ struct Membership {
 // secret, kAddressInUse, kUnreachable, kTimeout with the ranks that never joined.
 Result<Membership> join(const JoinOptions& options = {});
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

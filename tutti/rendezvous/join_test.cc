@@ -17,7 +17,7 @@
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
@@ -575,4 +575,4 @@ TEST(Join, ARankThatWasKilledWhileItWaitedMayBeStartedAgain) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -24,7 +24,7 @@
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 std::string of_this_machine() { return "this machine has " + join(local_addresses(), ", "); }
@@ -252,4 +252,4 @@ Result<std::vector<Address>> serving_addresses(const Address& wanted, const std:
   return all;
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -12,7 +12,7 @@
 #include "tutti/transport/address.h"
 #include "tutti/transport/handshake.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 struct ReachedStore {
   std::unique_ptr<StoreServer> server;  // rank 0's, unless an agent serves; destroyed after `store`
@@ -46,4 +46,4 @@ Result<std::vector<Address>> serving_addresses(const Address& wanted, const std:
 // none does.
 std::string loopback_line(const std::string& name, const std::string& hosts_text);
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

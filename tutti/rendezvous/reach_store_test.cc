@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 using ::testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST(Serving, FindsTheLineToChange) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rendezvous

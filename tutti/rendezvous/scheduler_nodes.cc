@@ -15,7 +15,7 @@
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/schedulers.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 using MaybeAllocation = Result<std::optional<Allocation>>;
@@ -287,4 +287,4 @@ MaybeAllocation allocation_of(const Environment& environment, const HostNames& n
   return kubernetes(environment, names);
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

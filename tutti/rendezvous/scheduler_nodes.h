@@ -9,7 +9,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 struct Allocation {
   enum class Others {
@@ -49,4 +49,4 @@ Result<std::optional<Allocation>> allocation_of(
 // otherwise; empty: nothing.
 std::string host_of_mpirun(const Environment& environment);
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 using ::testing::ElementsAre;
@@ -191,4 +191,4 @@ TEST(SchedulerNodes, PodsOfAnIndexedJobFindTheFirstByTheirOwnName) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rendezvous

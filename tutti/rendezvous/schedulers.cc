@@ -8,7 +8,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 struct Names {
@@ -289,4 +289,4 @@ Result<std::vector<int>> expand_counts(std::string_view text, std::size_t limit)
   return Reader("list of counts", text, limit).counts();
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -11,7 +11,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 // The variable's value; an empty one counts as unset.
 std::optional<std::string> lookup(const Environment& environment, const std::string& name);
@@ -53,4 +53,4 @@ Result<std::vector<std::string>> expand_hostlist(std::string_view text, std::siz
 // "2(x3),1" -> 2 2 2 1
 Result<std::vector<int>> expand_counts(std::string_view text, std::size_t limit = kMaxHosts);
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

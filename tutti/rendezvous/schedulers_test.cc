@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 using ::testing::ElementsAre;
@@ -62,4 +62,4 @@ TEST(Counts, RefuseWhatIsNotOne) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::rendezvous

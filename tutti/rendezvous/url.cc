@@ -8,7 +8,7 @@
 #include "tutti/base/text.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 constexpr const char* kForms = "env://, or tcp://host:port, file:///path or unix://@name with ?rank=0&world_size=2";
@@ -88,4 +88,4 @@ Result<RendezvousUrl> parse_url(const std::string& url) {
   return parsed;
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

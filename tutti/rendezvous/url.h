@@ -8,7 +8,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 enum class Scheme { kEnv, kTcp, kFile, kUnix };
 
@@ -24,4 +24,4 @@ struct RendezvousUrl {
 // kUsage names the part that is wrong, what was expected, and the nearest known word for a mistyped one.
 Result<RendezvousUrl> parse_url(const std::string& url);
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -158,7 +158,7 @@ struct Introductions {
   std::vector<CoreMask> cores;  // that the rank may use
 };
 
-Result<Introductions> exchange_introductions(Membership& m, const std::string& host, const std::string& shm_contact,
+Result<Introductions> exchange_introductions(rendezvous::Membership& m, const std::string& host, const std::string& shm_contact,
                                              const Settings& settings, Deadline deadline,
                                              const Store::Waiting& waiting) {
   const RankIntroduction mine{.boot = boot_id(),
@@ -194,7 +194,7 @@ Result<Introductions> exchange_introductions(Membership& m, const std::string& h
 
 // The address at which the other hosts reach this rank: the one that reached the store, never what the host name
 // resolves to.
-Result<std::string> advertised_host(const Membership& m, bool several_machines) {
+Result<std::string> advertised_host(const rendezvous::Membership& m, bool several_machines) {
   std::string host = m.local_host;
   if (host.empty()) {
     const auto mine = local_addresses();
@@ -214,7 +214,7 @@ Result<std::string> advertised_host(const Membership& m, bool several_machines) 
   return host;
 }
 
-Status open_paths(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host,
+Status open_paths(Process& p, rendezvous::Membership& m, const Settings& settings, std::unique_ptr<Host> host,
                   const Introductions& ranks, Deadline deadline) {
   const int n = m.world_size;
   // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node; a machine's devices
@@ -282,7 +282,7 @@ struct Launcher {
   std::shared_ptr<Watch> watch;
 };
 
-Result<Launcher> find_launcher(const Membership& m) {
+Result<Launcher> find_launcher(const rendezvous::Membership& m) {
   const auto deadline = Deadline::after(kLauncherLimit);
   const std::string prefix = "generation-" + std::to_string(m.generation);
   auto connection = TUTTI_TRY(TcpStore::connect(m.stores, m.store_credentials, m.rank, deadline));
@@ -294,7 +294,7 @@ Result<Launcher> find_launcher(const Membership& m) {
 
 // Takes some round trips to the store, beside the exchange of introductions. The future is not valid if there is no
 // launcher.
-Result<std::future<Result<Launcher>>> look_for_launcher(const Membership& m) {
+Result<std::future<Result<Launcher>>> look_for_launcher(const rendezvous::Membership& m) {
   if (m.started_by != "tutti run") return std::future<Result<Launcher>>();
   return start_async([&m] { return find_launcher(m); });
 }
@@ -357,16 +357,16 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
 }
 
 // tutti run sets these variables for its programs; others get a warning, from one rank of each host.
-void warn_of_slow_start(const Membership& m) {
+void warn_of_slow_start(const rendezvous::Membership& m) {
   if (m.started_by == "tutti run" || m.local_rank > 0) return;
   const std::string text =
-      slow_start_warning(env, cpu_features(), usable_cores(), std::max(1, m.local_world_size), loaded_openblas_core());
+      launch::slow_start_warning(env, launch::cpu_features(), usable_cores(), std::max(1, m.local_world_size), launch::loaded_openblas_core());
   if (!text.empty()) log::warn(text);
 }
 
 // For the message about a mistake that is found before the rank has joined; -1 if not even the rank is known.
 int told_rank(const Options& options) {
-  const auto identity = identify({options.url, options.rank, options.world_size}, current_environment());
+  const auto identity = rendezvous::identify({options.url, options.rank, options.world_size}, current_environment());
   return identity.ok() && identity->world_size > 1 ? identity->rank : -1;
 }
 
@@ -384,7 +384,7 @@ Result<Group> join_world(const Options& options, int& rank) {
   auto page = open_progress();
   if (page) page->set_called();
   (void)flight_signal();  // SIGUSR2 must not end a rank that waits for the others
-  Membership m = TUTTI_TRY(join(JoinOptions{
+  rendezvous::Membership m = TUTTI_TRY(join(rendezvous::JoinOptions{
       .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
   warn_of_slow_start(m);
   auto process = std::make_shared<Process>();

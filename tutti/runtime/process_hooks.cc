@@ -223,7 +223,7 @@ void keep_last_stacks(ProgressPage& of) {
 void leave_last_words(const char* message) {
   ProgressPage* const page = page_of_stacks.load();
   if (page && ::getpid() == stack_owner) page->set_message(message);
-  (void)write_error_file(message);  // if that fails: the message is on standard error as well
+  (void)launch::write_error_file(message);  // if that fails: the message is on standard error as well
 }
 
 int flight_signal() {

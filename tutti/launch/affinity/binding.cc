@@ -13,7 +13,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 bool contains(const CoreMask& mask, int cpu) {
@@ -126,4 +126,4 @@ int cores_of_a_rank(const Topology& topology, Bind bind, int ranks) {
   return std::max(1, least);
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

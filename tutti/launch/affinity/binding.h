@@ -9,7 +9,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/machine.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 struct Core {
   std::vector<int> cpus;  // its hardware threads as the kernel numbers them, ascending; at least one
@@ -43,4 +43,4 @@ std::vector<std::vector<int>> bind_ranks(const Topology& topology, Bind bind, in
 // The cores per rank on the fullest socket or NUMA node, at least 1: how many threads a rank should start.
 int cores_of_a_rank(const Topology& topology, Bind bind, int ranks);
 
-}  // namespace tutti
+}  // namespace tutti::launch

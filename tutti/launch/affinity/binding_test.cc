@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::Each;
@@ -124,4 +124,4 @@ TEST(Hwloc, AgreesWithSysOnThisHost) {
 #endif
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

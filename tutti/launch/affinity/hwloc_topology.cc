@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <memory>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 bool contains(const CoreMask& mask, unsigned cpu) {
@@ -44,4 +44,4 @@ Result<Topology> topology_from_hwloc(const CoreMask& allowed) {
   return cores;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

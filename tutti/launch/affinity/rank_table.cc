@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using nlohmann::json;
@@ -129,4 +129,4 @@ std::vector<std::string> rank_table(const std::vector<NodeRows>& nodes, std::siz
   return table;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

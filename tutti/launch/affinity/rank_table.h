@@ -6,7 +6,7 @@
 
 #include "tutti/launch/membership/rendezvous.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // What the agent of a node tells the others (NodesOptions::about), as JSON; some KiB at most.
 struct NodeInfo {
@@ -33,4 +33,4 @@ std::vector<NodeRows> rows_of(const Round& round);
 // the same share are one line. A table of more than `most` lines has one line for each node.
 std::vector<std::string> rank_table(const std::vector<NodeRows>& nodes, std::size_t most = 32);
 
-}  // namespace tutti
+}  // namespace tutti::launch

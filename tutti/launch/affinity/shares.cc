@@ -12,7 +12,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
@@ -143,4 +143,4 @@ std::vector<std::string> arguments_of_rank(const std::vector<std::string>& argum
   return replaced_arguments;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

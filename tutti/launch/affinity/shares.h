@@ -7,7 +7,7 @@
 #include "tutti/base/env.h"
 #include "tutti/launch/affinity/binding.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 struct ShareOptions {
   Bind bind = Bind::kNone;
@@ -43,4 +43,4 @@ std::string substituted(std::string_view text, const Environment& values);
 std::vector<std::string> arguments_of_rank(const std::vector<std::string>& arguments, int local_rank,
                                            bool pass_local_rank);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -67,4 +67,4 @@ TEST(Arguments, LocalRankStandsWhereverItIsAskedFor) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -29,7 +29,7 @@
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/schedulers.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr const char* kTimeIsUp = "the time limit of the job has passed";
@@ -182,7 +182,7 @@ Status Agent::start(Round round) {
   }
   Environment environment = current_environment();
   const std::vector<std::string> removed = remove_stale(environment);
-  const auto variable = [&](const std::string& name) { return lookup(environment, name); };
+  const auto variable = [&](const std::string& name) { return rendezvous::lookup(environment, name); };
   std::vector<Setting> settings;
   if (spec_.tune) settings = missing_settings(variable, cpu_features(), spec_.cores_of_a_rank, /*threads=*/true);
   if (spec_.keep_memory)
@@ -482,4 +482,4 @@ Result<int> run_agent(const AgentSpec& spec, Rendezvous& nodes, const Fd& superv
   return Agent(spec, nodes, supervisor_gone).run();
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -10,7 +10,7 @@
 #include "tutti/launch/output/output.h"
 #include "tutti/transport/handshake.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 class Rendezvous;
 struct Round;
@@ -55,4 +55,4 @@ struct AgentSpec : AgentOptions {
 // started.
 Result<int> run_agent(const AgentSpec& spec, Rendezvous& nodes, const Fd& supervisor_gone);
 
-}  // namespace tutti
+}  // namespace tutti::launch

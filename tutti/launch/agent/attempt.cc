@@ -13,7 +13,7 @@
 #include "tutti/launch/reports/json_report.h"
 #include "tutti/launch/reports/report.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr auto kPeersLimit = std::chrono::seconds(2);           // for the other nodes to tell how their ranks are doing
@@ -249,4 +249,4 @@ void Attempt::write_details() {
     consoles_.say(to_string(written.error()));
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -12,7 +12,7 @@
 #include "tutti/launch/monitor/peer_agents.h"
 #include "tutti/launch/membership/rendezvous.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 class Attempt {
  public:
@@ -89,4 +89,4 @@ class Attempt {
   const std::int64_t memory_kills_before_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr int kOfAJob[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -68,4 +68,4 @@ std::vector<int> Signals::read() {
   return came;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -11,7 +11,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // The descriptors and the time that one turn of the loop waits for. It is filled again for each turn: whatever has
 // nothing to wait for now (an empty console queue, a worker whose output must wait) adds nothing.
@@ -58,4 +58,4 @@ class Signals {
   Fd fd_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

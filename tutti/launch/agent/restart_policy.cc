@@ -12,7 +12,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr double kQuick = 10;  // seconds: a rank that fails sooner, and reported no step, has done nothing
@@ -101,4 +101,4 @@ std::string saved_text(std::span<const WorkerEnd> ends, bool told) {
          (told ? "" : " (it was not told to stop here)");
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

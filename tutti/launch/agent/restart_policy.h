@@ -8,7 +8,7 @@
 #include "tutti/launch/membership/rendezvous.h"
 #include "tutti/launch/reports/report.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // The exit code of a node whose ranks ended so: 0 if all succeeded, 75 if some of them had saved, else a failed rank's
 // code. `user_signal`: the signal by which the user stopped the job, else 0. A rank that a signal ended then counts as
@@ -29,4 +29,4 @@ struct RestartPolicy {
 // quarter at random, so that jobs that failed together do not restart together.
 Verdict judge(const RestartPolicy& policy, const std::vector<Fault>& past, const Fault& fault);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -7,7 +7,7 @@
 
 #include "tutti/launch/exit_codes.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::HasSubstr;
@@ -128,4 +128,4 @@ TEST(Outcome, WhoSavedIsTold) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -17,7 +17,7 @@
 #include "tutti/launch/output/run_folder.h"
 #include "tutti/trace/progress/page.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 // Bounded, so that a worker that writes without end does not starve the others, and because the buffer is on the stack.
@@ -284,4 +284,4 @@ void Stopping::on_time() {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

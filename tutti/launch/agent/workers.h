@@ -19,7 +19,7 @@
 #include "tutti/launch/reports/report.h"
 #include "tutti/trace/progress/reader.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // One rank as its agent sees it: the process, how it ended, where its output goes.
 class Worker {
@@ -142,4 +142,4 @@ class Stopping {
   Duration grace_{};
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

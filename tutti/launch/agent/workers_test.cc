@@ -9,7 +9,7 @@
 
 #include "tutti/launch/agent/events.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(Workers, AreNotStartedOnceTheUserWantsTheEnd) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -10,7 +10,7 @@
 #include "tutti/transport/address.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr std::uint16_t kAnyPort = 9;  // a route needs one; nothing is sent there
@@ -55,4 +55,4 @@ Result<int> free_port(const std::string& host, int wanted) {
 
 bool is_loopback_text(const Address& address) { return address.host == "localhost" || is_loopback(address); }
 
-}  // namespace tutti
+}  // namespace tutti::launch

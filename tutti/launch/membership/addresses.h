@@ -5,7 +5,7 @@
 #include "tutti/base/error.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // The numeric address that this host speaks from to the first of `endpoints` ("10.0.0.5:2379", "https://etcd:2379",
 // several with commas) that it has a route to. Sends nothing. kUnreachable names them all.
@@ -17,4 +17,4 @@ Result<int> free_port(const std::string& host, int wanted = 0);
 // A loopback address that somebody wrote, as a name or as a number.
 bool is_loopback_text(const Address& address);
 
-}  // namespace tutti
+}  // namespace tutti::launch

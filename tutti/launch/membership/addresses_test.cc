@@ -4,7 +4,7 @@
 
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 TEST(OwnAddress, ReachesTheFirstReachableEndpoint) {
@@ -41,4 +41,4 @@ TEST(LoopbackText, IsANameOrANumber) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

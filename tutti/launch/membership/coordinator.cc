@@ -15,7 +15,7 @@
 #include "tutti/base/thread.h"
 #include "tutti/launch/exit_codes.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 constexpr auto kCoordinationTurn = std::chrono::milliseconds(100);
@@ -361,4 +361,4 @@ void Coordinator::wait_for_readers(Deadline deadline) {
   while (readers_ > 0 && !over_ && !deadline.expired()) changed_.wait_until(lock, deadline.at());
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -16,7 +16,7 @@
 #include "tutti/launch/membership/membership.h"
 #include "tutti/store/store.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 
 struct CoordinatorOptions {
   Limits limits;
@@ -97,4 +97,4 @@ class Coordinator {
   std::thread thread_;
 };
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

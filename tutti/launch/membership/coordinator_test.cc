@@ -5,7 +5,7 @@
 
 #include "tutti/store/memory_store.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 using std::chrono::milliseconds;
@@ -123,4 +123,4 @@ TEST_F(Coordinating, NodesThatWaitCanReadWhy) {
 }
 
 }  // namespace
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -14,7 +14,7 @@
 #include "tutti/launch/membership/member.h"
 #include "tutti/store/etcd/etcd_store.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 class EtcdRendezvous final : public Member {
@@ -177,4 +177,4 @@ Result<std::unique_ptr<Rendezvous>> open_etcd_rendezvous(NodesOptions options) {
   return as_result([&] { return std::unique_ptr<Rendezvous>(std::make_unique<EtcdRendezvous>(std::move(options))); });
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -16,7 +16,7 @@
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 constexpr auto kFailoverTurn = std::chrono::milliseconds(100);
@@ -229,4 +229,4 @@ void Redirect::check(Former& former) {
        ": it is redirected to " + here_);
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

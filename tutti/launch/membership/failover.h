@@ -21,7 +21,7 @@
 #include "tutti/launch/membership/heartbeat.h"
 #include "tutti/store/server/server.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 
 // The vote of one agent. Threads: any.
 class Vote {
@@ -154,4 +154,4 @@ class Redirect {
   Ticker ticker_;  // last: it ends first
 };
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -18,7 +18,7 @@
 #include "tutti/transport/address.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 using std::chrono::milliseconds;
@@ -286,4 +286,4 @@ TEST(Redirect, LeavesOtherJobsAlone) {
 }
 
 }  // namespace
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

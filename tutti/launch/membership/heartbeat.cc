@@ -25,7 +25,7 @@
 #include "tutti/transport/address.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 constexpr auto kForgiven = std::chrono::milliseconds(500);  // that a turn may take longer than meant
@@ -443,4 +443,4 @@ void Heartbeat::receive() {
   }
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

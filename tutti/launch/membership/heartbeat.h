@@ -22,7 +22,7 @@
 #include "tutti/base/mutex.h"
 #include "tutti/launch/membership/protocol.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 
 struct HeartbeatTimes {
   Duration period = std::chrono::milliseconds(200);
@@ -222,4 +222,4 @@ class Heartbeat {
   std::thread thread_;
 };
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -8,7 +8,7 @@
 #include "tests/harness/eventually.h"
 #include "tests/harness/limits.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 using std::chrono::milliseconds;
@@ -222,4 +222,4 @@ TEST(Heartbeat, ADeadCoordinatorIsGone) {
 }
 
 }  // namespace
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

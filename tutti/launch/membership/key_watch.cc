@@ -11,7 +11,7 @@
 #include "tutti/base/thread.h"
 #include "tutti/store/tcp_store.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 constexpr auto kSlice = std::chrono::milliseconds(500);
@@ -77,4 +77,4 @@ Result<std::unique_ptr<KeyWatch>> KeyWatch::open(Store& store, const std::string
       [&] { return std::unique_ptr<KeyWatch>(new ThreadWatch(std::move(handle), key, std::move(event))); });
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -7,7 +7,7 @@
 
 #include "tutti/store/store.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 
 class KeyWatch {
  public:
@@ -19,4 +19,4 @@ class KeyWatch {
   virtual std::optional<Result<std::string>> try_read() = 0;
 };
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -7,7 +7,7 @@
 #include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 using std::chrono::seconds;
@@ -61,4 +61,4 @@ TEST(KeyWatch, TellsAtOnceThatTheServerHasGoneAlsoWhereItHasAFollower) {
 }
 
 }  // namespace
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

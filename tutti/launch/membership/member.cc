@@ -18,7 +18,7 @@
 #include "tutti/store/server/server.h"
 #include "tutti/transport/crypto.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 constexpr auto kTry = std::chrono::seconds(5);  // to reach the store, before a line about it
@@ -527,4 +527,4 @@ void Member::leave(Duration patience) {
   heartbeat_.reset();
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -21,7 +21,7 @@
 #include "tutti/launch/membership/options.h"
 #include "tutti/launch/membership/protocol.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 
 inline constexpr auto kCallLimit = std::chrono::seconds(3);  // for the store's short calls, also while workers run
 inline constexpr auto kMemberTurn = std::chrono::seconds(1);
@@ -167,4 +167,4 @@ Result<std::unique_ptr<Rendezvous>> open_etcd_rendezvous(NodesOptions options); 
 // The Unix socket at which the ranks of this node reach `server`; empty if there is none.
 std::string unix_address_of(StoreServer& server, const NodesOptions& options);
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -13,7 +13,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 constexpr auto kMissedBy = std::chrono::seconds(1);  // beyond `lost_after`, until a death has been noticed
@@ -428,4 +428,4 @@ bool MembershipTable::knows(const std::string& id) const {
   return waiting_.contains(id) || (member != members_.end() && !member->second.gone);
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

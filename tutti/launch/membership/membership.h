@@ -24,7 +24,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/launch/membership/protocol.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 
 struct Limits {
   int min = 1, max = 1;                           // nodes that take part
@@ -142,4 +142,4 @@ class MembershipTable {
   std::optional<Time> grow_;       // when the running round ends for newcomers
 };
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -4,7 +4,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 using std::chrono::milliseconds;
@@ -431,4 +431,4 @@ TEST(MembershipTable, AnotherCoordinatorContinues) {
 }
 
 }  // namespace
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

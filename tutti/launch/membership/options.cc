@@ -5,7 +5,7 @@
 #include "tutti/base/text.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr int kMostNodes = 100000;
@@ -157,4 +157,4 @@ Result<RendezvousOptions> parse_rendezvous(const std::string& nnodes, const std:
   return options;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

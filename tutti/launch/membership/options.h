@@ -10,7 +10,7 @@
 #include "tutti/transport/address.h"
 #include "tutti/transport/handshake.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // How the nodes find each other (--rdzv-backend).
 enum class RendezvousBackend {
@@ -64,4 +64,4 @@ struct NodesOptions {
   std::function<void(const std::string&)> say;  // progress lines while waiting; called from any thread
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using testing::HasSubstr;
@@ -94,4 +94,4 @@ TEST(RendezvousOptions, WhatEtcdMayAskFor) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -10,7 +10,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 using nlohmann::json;
@@ -395,4 +395,4 @@ std::optional<Datagram> parse_datagram(std::span<const std::byte> bytes, const c
                   .vote = wire.vote};
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

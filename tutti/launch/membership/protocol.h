@@ -15,7 +15,7 @@
 #include "tutti/transport/handshake.h"
 #include "tutti/version.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 
 // ---- keys in the job's store ----
 namespace keys {
@@ -186,4 +186,4 @@ crypto::Digest heartbeat_key(const Credentials& credentials);
 std::array<std::byte, kDatagramBytes> encode(const Datagram& datagram, const crypto::Digest& key);
 std::optional<Datagram> parse_datagram(std::span<const std::byte> bytes, const crypto::Digest& key);
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

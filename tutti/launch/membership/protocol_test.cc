@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 using testing::HasSubstr;
@@ -142,4 +142,4 @@ TEST(HeartbeatDatagram, IsReadOnlyWithTheJobsKey) {
 }
 
 }  // namespace
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

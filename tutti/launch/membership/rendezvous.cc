@@ -4,7 +4,7 @@
 #include "tutti/launch/membership/member.h"
 #include "tutti/store/server/server.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 // Nobody to wait for, to ask, or to tell: only the store for the ranks, and the count of the rounds.
@@ -78,4 +78,4 @@ Result<std::unique_ptr<Rendezvous>> open_rendezvous(NodesOptions options) {
   return Error{.code = Code::kInternal, .detail = "no such backend"};
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -27,7 +27,7 @@
 #include "tutti/base/error.h"
 #include "tutti/launch/layout.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // Why a round ends: the first fault that is reported wins on every node.
 struct Fault {
@@ -139,4 +139,4 @@ struct NodesOptions;  // options.h
 // once (kAddressInUse).
 Result<std::unique_ptr<Rendezvous>> open_rendezvous(NodesOptions options);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -7,7 +7,7 @@
 #include "tutti/launch/membership/protocol.h"
 #include "tutti/store/tcp_store.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 NodesOptions one_node() {
@@ -72,4 +72,4 @@ TEST(SingleNode, APortInUseIsAnError) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

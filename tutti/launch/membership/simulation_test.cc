@@ -11,7 +11,7 @@
 #include "tutti/launch/membership/membership.h"
 #include "tutti/store/table.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 using std::chrono::milliseconds;
@@ -283,4 +283,4 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
 }
 
 }  // namespace
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

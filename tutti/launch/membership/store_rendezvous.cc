@@ -18,7 +18,7 @@
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti::membership {
+namespace tutti::launch::membership {
 namespace {
 
 constexpr auto kCopyLimit = std::chrono::seconds(10);  // for a copy of the store
@@ -114,8 +114,8 @@ Status StoreRendezvous::serve() {
                                                    [](const Address& a) { return is_local_address(a.host); });
     if (!options_.hosts.value_or(ours)) return {};
     const bool meant = options_.nodes == 1 || is_loopback_text(place_);
-    place = TUTTI_TRY(serving_addresses(place_, "--rdzv-endpoint",
-                                        meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo))
+    place = TUTTI_TRY(rendezvous::serving_addresses(place_, "--rdzv-endpoint",
+                                        meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo))
                 .front();
     place.port = place_.port;
   }
@@ -433,4 +433,4 @@ Result<std::unique_ptr<Rendezvous>> open_store_rendezvous(NodesOptions options) 
   });
 }
 
-}  // namespace tutti::membership
+}  // namespace tutti::launch::membership

@@ -11,7 +11,7 @@
 #include "tutti/launch/output/error_files.h"
 #include "tutti/trace/flight/dump.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr auto kPeriod = std::chrono::milliseconds(500);
@@ -267,4 +267,4 @@ void Monitor::complete(Failure& failure, Workers& workers) const {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

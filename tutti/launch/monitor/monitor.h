@@ -17,7 +17,7 @@
 #include "tutti/launch/monitor/stalls.h"
 #include "tutti/launch/reports/report.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 struct Hang {
   std::string text;  // "no rank has made progress for 5 min (learned: ...): ranks 0, 1 wait in ... for rank 2: ..."
@@ -80,4 +80,4 @@ class Monitor {
   Stragglers stragglers_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

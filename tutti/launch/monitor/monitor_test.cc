@@ -10,7 +10,7 @@
 
 #include "tutti/launch/monitor/stacks.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::Contains;
@@ -121,4 +121,4 @@ TEST_F(Monitors, StacksEndWithTheirTime) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -9,7 +9,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using StatusJson = nlohmann::ordered_json;
@@ -251,4 +251,4 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
   return text;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -7,7 +7,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 struct RankStatus {
   int rank = 0;
@@ -55,4 +55,4 @@ std::optional<int> slow_rank(const std::vector<NodeStatus>& nodes);
 // limit); ends with '\n'.
 std::string status_table(std::vector<NodeStatus> nodes, int lines, int width);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -6,7 +6,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using testing::AllOf;
@@ -114,4 +114,4 @@ TEST(Table, NoLineIsWiderThanTheTerminal) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -5,7 +5,7 @@
 #include "tutti/base/text.h"
 #include "tutti/base/thread.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr auto kPublishEvery = std::chrono::seconds(1);
@@ -140,4 +140,4 @@ Result<SharedReport> read_report(const std::string& store, const Credentials& cr
   return report;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -15,7 +15,7 @@
 #include "tutti/base/mutex.h"
 #include "tutti/store/tcp_store.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // The status of the other nodes: this agent publishes its own once a second, and reads the others' while somebody asks.
 //
@@ -75,4 +75,4 @@ Status share_report(const std::string& store, const Credentials& credentials, in
 Result<SharedReport> read_report(const std::string& store, const Credentials& credentials, int round,
                                  Duration patience);
 
-}  // namespace tutti
+}  // namespace tutti::launch

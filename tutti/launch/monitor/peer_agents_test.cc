@@ -7,7 +7,7 @@
 #include "tutti/store/server/server.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::HasSubstr;
@@ -90,4 +90,4 @@ TEST_F(PeerAgents, TheReasonWhyNothingCanBeReadIsReported) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

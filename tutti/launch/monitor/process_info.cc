@@ -10,7 +10,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 std::string text_of(const std::string& path) {
@@ -149,4 +149,4 @@ std::int64_t out_of_memory_kills(const std::string& self_cgroup, const std::stri
 
 std::int64_t out_of_memory_kills() { return out_of_memory_kills(text_of("/proc/self/cgroup"), "/sys/fs/cgroup"); }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti {
+namespace tutti::launch {
 
 struct ProcessInfo {
   char state = '?';                 // as in /proc/PID/stat: R, S, D, T, t, Z; '?': there is no such process
@@ -51,4 +51,4 @@ CgroupMemory cgroup_memory();
 std::int64_t out_of_memory_kills(const std::string& self_cgroup, const std::string& mount);
 std::int64_t out_of_memory_kills();
 
-}  // namespace tutti
+}  // namespace tutti::launch

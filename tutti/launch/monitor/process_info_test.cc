@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 TEST(ProcessInfo, IsReadFromStatus) {
@@ -87,4 +87,4 @@ TEST(ProcessorTime, IsReadBehindWhateverNameTheProgramHas) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -24,7 +24,7 @@
 #include "tutti/launch/monitor/process_info.h"
 #include "tutti/launch/process.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr std::size_t kAtOnce = 2;  // debuggers that run at the same time
@@ -310,4 +310,4 @@ std::string Stacks::text_of(int rank, const std::vector<std::string>& short_stac
   return text;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -12,7 +12,7 @@
 #include "tutti/launch/process.h"
 #include "tutti/trace/progress/reader.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // A program of the system (addr2line, eu-stack, gdb) with a time limit, beside the agent's loop. Its standard output is
 // collected, its standard error discarded. The caller reaps it (Workers::reap() reaps every child).
@@ -97,4 +97,4 @@ class Stacks {
   std::map<int, std::vector<std::string>> waits_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(Backtrace, AfterTheDeadlineTellsTheFile) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -13,7 +13,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 const ProgressCall* under_way(const RankSeen& seen, const ProgressGroup** of = nullptr) {
@@ -247,4 +247,4 @@ double Stragglers::waits(int rank) const {
   return counted == ranks_.end() || counted->second.checks < kRecent / 2 ? -1 : counted->second.waits;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -10,7 +10,7 @@
 #include "tutti/trace/flight/recorder.h"
 #include "tutti/trace/progress/reader.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // Describes a recorded call (comm/group/flight.h has the function). Null: calls are named by their number only.
 using DescribeCall = FlightRecorder::Describe;
@@ -108,4 +108,4 @@ class Stragglers {
   std::map<int, Counted> ranks_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::AllOf;
@@ -201,4 +201,4 @@ TEST(Stragglers, AreTheSentence) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -14,7 +14,7 @@
 #include "tutti/rendezvous/identity.h"
 #include "tutti/rendezvous/job_secret.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr const char* kStatusPrefix = "agent-";
@@ -40,13 +40,13 @@ std::optional<StatusSocket> socket_of(const std::string& name) {
 }  // namespace
 
 StatusServer::StatusServer(const std::string& job, int node, Answer answer) : answer_(std::move(answer)) {
-  const auto folder = runtime_directory(current_environment());
+  const auto folder = rendezvous::runtime_directory(current_environment());
   if (!folder.ok()) {
     trouble_ = to_string(folder.error());
     return;
   }
-  sweep_runtime_directory(*folder);
-  const std::string path = *folder + "/" + kStatusPrefix + file_name_of(job) + "-" + std::to_string(node) + "." +
+  rendezvous::sweep_runtime_directory(*folder);
+  const std::string path = *folder + "/" + kStatusPrefix + rendezvous::file_name_of(job) + "-" + std::to_string(node) + "." +
                            std::to_string(::getpid()) + kSuffix;
   auto listener = tutti::listen(Address{.path = path}, 16);
   if (!listener.ok()) {
@@ -99,7 +99,7 @@ void StatusServer::listen(PollSet& events) {
 
 std::vector<StatusSocket> status_sockets() {
   std::vector<StatusSocket> sockets;
-  const auto folder = find_runtime_directory(current_environment());
+  const auto folder = rendezvous::find_runtime_directory(current_environment());
   if (!folder.ok()) return sockets;
   std::vector<std::pair<std::filesystem::file_time_type, StatusSocket>> found;
   std::error_code error;
@@ -136,4 +136,4 @@ Result<std::string> ask_status(const std::string& path, Deadline deadline) {
   return answer;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

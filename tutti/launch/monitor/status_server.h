@@ -16,7 +16,7 @@
 #include "tutti/launch/agent/events.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 class StatusServer {
  public:
@@ -62,4 +62,4 @@ void remove_status_sockets(pid_t agent);
 // The answer of the agent behind that socket. kUnreachable: no agent is there.
 Result<std::string> ask_status(const std::string& path, Deadline deadline);
 
-}  // namespace tutti
+}  // namespace tutti::launch

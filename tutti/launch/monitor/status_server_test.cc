@@ -11,7 +11,7 @@
 #include <fstream>
 #include <future>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::IsEmpty;
@@ -120,4 +120,4 @@ TEST_F(StatusServers, ListingMakesNoFolder) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -22,7 +22,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/output/lines.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr auto kStallTurn = std::chrono::milliseconds(500);  // how often a console that takes nothing is checked
@@ -144,4 +144,4 @@ bool Consoles::lost_reader(bool running) {
   return must_end;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

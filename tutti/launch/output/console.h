@@ -12,7 +12,7 @@
 #include "tutti/base/deadline.h"
 #include "tutti/launch/agent/events.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 struct ConsoleLimits {
   std::size_t queue_bytes = 4 << 20;         // above this the readers pause
@@ -87,4 +87,4 @@ class Consoles {
   bool reader_gone_ = false, output_lost_ = false;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -19,7 +19,7 @@
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/job_secret.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -64,7 +64,7 @@ std::string shortened(std::string_view text, std::uint64_t size) {
 }  // namespace
 
 std::string error_files_prefix() {
-  const auto folder = runtime_directory(current_environment());
+  const auto folder = rendezvous::runtime_directory(current_environment());
   if (!folder.ok()) return "";
   remove_leftovers(*folder);
   return *folder + "/" + kErrorFiles + std::to_string(::getpid()) + ".";
@@ -116,4 +116,4 @@ bool is_shallow_json(std::string_view text) {
   return !nlohmann::json::parse(text, keep, false).is_discarded() && !too_deep;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tutti {
+namespace tutti::launch {
 
 // "FOLDER/errors.PID." for the job of this process; empty: there is no such folder. Removes files of killed jobs.
 std::string error_files_prefix();
@@ -24,4 +24,4 @@ std::string error_file_message(const std::string& path);
 // stack is used up.
 bool is_shallow_json(std::string_view text);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::AllOf;
@@ -129,4 +129,4 @@ TEST_F(ErrorFiles, ThoseOfDeadLaunchersAreSwept) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

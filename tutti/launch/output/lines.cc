@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr std::size_t kHeadBytes = 80;
@@ -152,4 +152,4 @@ std::string json_line(const LogLine& line, std::string_view host, int attempt, s
 
 bool is_json_line(std::string_view line) { return line.starts_with(R"({"time":")") && line.ends_with('}'); }
 
-}  // namespace tutti
+}  // namespace tutti::launch

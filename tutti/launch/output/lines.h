@@ -8,7 +8,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // Collects bytes until a line is complete. A line longer than kLongest is split into pieces of that size, so an endless
 // line cannot take the agent's memory.
@@ -62,4 +62,4 @@ std::string json_line(const LogLine& line, std::string_view host, int attempt, s
 // Whether json_line() made this line.
 bool is_json_line(std::string_view line);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 TEST(LineLevel, IsWhatALogSaysOfItself) {
@@ -48,4 +48,4 @@ TEST(JsonLine, HasWhatIsKnown) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

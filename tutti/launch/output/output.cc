@@ -11,7 +11,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/layout.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 std::optional<Streams> streams_of(std::string_view digit) {
@@ -159,4 +159,4 @@ void WorkerOutput::write_file(Channel& channel, std::string_view bytes) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

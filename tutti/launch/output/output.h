@@ -14,7 +14,7 @@
 #include "tutti/launch/output/console.h"
 #include "tutti/launch/output/lines.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // A choice among the two output streams of a rank.
 struct Streams {
@@ -113,4 +113,4 @@ class WorkerOutput {
   Tail tail_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

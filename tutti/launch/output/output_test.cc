@@ -14,7 +14,7 @@
 #include "tutti/launch/output/console.h"
 #include "tutti/launch/output/lines.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::AllOf;
@@ -193,4 +193,4 @@ TEST(Streams, RefuseWhatTheyAreNot) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -22,7 +22,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/machine.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,4 +162,4 @@ Result<RunFolder> RunFolder::claim(const std::string& log_dir, const std::string
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

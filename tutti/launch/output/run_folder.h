@@ -12,7 +12,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // DIR/<job>/attempt_<n>, of the round with this number.
 std::string attempt_folder(const std::string& log_dir, const std::string& job, int round);
@@ -36,4 +36,4 @@ class RunFolder {
   std::string moved_to_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -129,4 +129,4 @@ TEST_F(RunFolders, AFolderThatCannotBeMadeIsNamed) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -15,7 +15,7 @@
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/reports/report.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -145,4 +145,4 @@ void remove_old_report(const std::string& path) {
   if (::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) (void)::unlink(path.c_str());
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

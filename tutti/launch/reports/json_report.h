@@ -7,7 +7,7 @@
 #include "tutti/base/error.h"
 #include "tutti/launch/reports/report.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // A failure, as the node of the culprit knows it; ends with '\n'.
 std::string failure_json(const Failure& failure, const std::vector<WorkerEnd>& all);
@@ -32,4 +32,4 @@ Status write_report_file(const std::string& path, const std::string& text);
 // At the start of a job: removes the file of an earlier job, which would be taken for this one's if this one is killed.
 void remove_old_report(const std::string& path);
 
-}  // namespace tutti
+}  // namespace tutti::launch

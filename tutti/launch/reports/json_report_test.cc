@@ -11,7 +11,7 @@
 
 #include "tutti/base/file.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using nlohmann::json;
@@ -104,4 +104,4 @@ TEST_F(ReportFile, APipeThatCameMeanwhileKeepsNobodyWaiting) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -11,7 +11,7 @@
 #include "tutti/launch/exit_codes.h"
 #include "tutti/trace/flight/dump.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr std::size_t kMostOthers = 8;  // lines, or sentences in a line, about ranks other than the culprit
@@ -225,4 +225,4 @@ std::string flight_line(const std::string& folder, std::chrono::system_clock::ti
          folder + " says who waited for whom";
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

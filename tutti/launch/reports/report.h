@@ -10,7 +10,7 @@
 
 #include "tutti/launch/process.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // One rank at the end of the job.
 struct WorkerEnd {
@@ -76,4 +76,4 @@ std::string elsewhere_report(const Failure& failure, const std::vector<WorkerEnd
 // since `started`.
 std::string flight_line(const std::string& folder, std::chrono::system_clock::time_point started);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -7,7 +7,7 @@
 
 #include "tutti/launch/reports/json_report.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using testing::AllOf;
@@ -222,4 +222,4 @@ TEST(Report, WordsOfAnEnd) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

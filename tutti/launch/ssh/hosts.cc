@@ -7,7 +7,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/layout.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 struct Entry {
@@ -127,4 +127,4 @@ Result<HostList> parse_hostfile(std::string_view text, const std::string& path) 
 
 bool is_this_host(const std::string& host) { return host == "localhost" || host == host_name(); }
 
-}  // namespace tutti
+}  // namespace tutti::launch

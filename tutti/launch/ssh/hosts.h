@@ -11,7 +11,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 struct HostList {
   std::vector<std::string> hosts;  // by node
@@ -28,4 +28,4 @@ Result<HostList> parse_hostfile(std::string_view text, const std::string& path);
 // Whether a host of the list is this one.
 bool is_this_host(const std::string& host);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -5,7 +5,7 @@
 
 #include "tutti/launch/ssh/ssh.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -65,4 +65,4 @@ TEST(Session, OnlyAShellOverThereReadsAnything) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -32,7 +32,7 @@
 #include "tutti/transport/address.h"
 #include "tutti/version.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr const char* kSsh = "ssh";
@@ -489,4 +489,4 @@ Result<int> run_over_ssh(const SshOptions& options) {
   return SshLauncher(options).run();
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

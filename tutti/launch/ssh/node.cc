@@ -28,7 +28,7 @@
 #include "tutti/transport/socket.h"
 #include "tutti/version.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 constexpr std::size_t kLongestInstructions = 16 << 20;
@@ -174,4 +174,4 @@ void report_joined(const Fd& ssh_node) {
   if (ssh_node) (void)eventfd_write(ssh_node.get(), 1);
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -4,7 +4,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 using Json = nlohmann::json;
@@ -92,4 +92,4 @@ std::optional<int> parse_signal(std::string_view line) {
   return number && *number > 0 && *number <= kLastSignal ? std::optional(int(*number)) : std::nullopt;
 }
 
-}  // namespace tutti
+}  // namespace tutti::launch

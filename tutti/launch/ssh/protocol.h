@@ -11,7 +11,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // The first line of the ssh node: "TUTTI-NODE {json}". Lines before it are printed by the login shell.
 struct Greeting {
@@ -55,4 +55,4 @@ std::optional<Instructions> parse_instructions(std::string_view line);
 std::string encode_signal(int signal);
 std::optional<int> parse_signal(std::string_view line);
 
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::launch {
 namespace {
 
 TEST(SshProtocol, AGreetingSurvivesAndNoiseIsNone) {
@@ -40,4 +40,4 @@ TEST(SshProtocol, OnlySignalsAreSignals) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch

@@ -13,7 +13,7 @@
 #include "tutti/launch/ssh/hosts.h"
 #include "tutti/launch/ssh/protocol.h"
 
-namespace tutti {
+namespace tutti::launch {
 
 // A host that cannot take part.
 struct UnreachedHost {
@@ -65,4 +65,4 @@ void write_node_exit(const NodeExit& exit);
 Fd take_joined_descriptor();
 void report_joined(const Fd& ssh_node);
 
-}  // namespace tutti
+}  // namespace tutti::launch
