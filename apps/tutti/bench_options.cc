@@ -52,10 +52,10 @@ Result<std::size_t> bytes(const std::string& option, const std::string& text, st
   return std::size_t(*value);
 }
 
-Status check_algorithm(Algorithm algorithm, const bench::Operation& operation) {
+Status check_algorithm(comm::Algorithm algorithm, const bench::Operation& operation) {
   std::vector<std::string> implemented;
-  for (int other = 0; other <= int(kLastAlgorithm); ++other)
-    if (implements(Algorithm(other), operation.kind)) implemented.emplace_back(name(Algorithm(other)));
+  for (int other = 0; other <= int(comm::kLastAlgorithm); ++other)
+    if (comm::implements(comm::Algorithm(other), operation.kind)) implemented.emplace_back(name(comm::Algorithm(other)));
   if (std::find(implemented.begin(), implemented.end(), name(algorithm)) != implemented.end()) return {};
   return usage(std::string("there is no ") + name(algorithm) + " for " + operation.name,
                implemented.empty() ? "it has no plans to choose from" : "known: " + join(implemented, ", "));
@@ -98,7 +98,7 @@ Status check_applies(const BenchTexts& texts, const std::vector<const bench::Ope
 
 // Other engines have ways and algorithms of their own.
 Status check_way(const BenchTexts& texts, bool on_gpu) {
-  const auto engines = TUTTI_TRY(chosen_engines(texts.engine == "nccl" ? "cuda:nccl" : texts.engine));
+  const auto engines = TUTTI_TRY(comm::chosen_engines(texts.engine == "nccl" ? "cuda:nccl" : texts.engine));
   const std::string carrier = on_gpu && engines.cuda == "nccl" ? engines.cuda : engines.cpu;
   if (carrier == "tutti") return {};
   const BenchTexts none;
@@ -108,7 +108,7 @@ Status check_way(const BenchTexts& texts, bool on_gpu) {
   };
   if (texts.algorithm != none.algorithm) return refused("--algorithm " + texts.algorithm);
   if (!texts.transport.empty() && texts.transport != "auto") return refused("--transport " + texts.transport);
-  return check_heeded(engines, texts.transport);
+  return comm::check_heeded(engines, texts.transport);
 }
 
 // Sizes that the user named, of elements. Our own are left out where they hold none.
@@ -219,7 +219,7 @@ Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts) {
   bench::BenchOptions options;
   options.operations = TUTTI_TRY(operations_of(texts));
   TUTTI_TRY(check_applies(texts, options.operations));
-  std::vector<std::string> dtypes, ops, algorithms = algorithm_names();
+  std::vector<std::string> dtypes, ops, algorithms = comm::algorithm_names();
   for (DType dtype : kDTypes) dtypes.emplace_back(name(dtype));
   options.dtype = kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];
   for (ReduceOp op : kReduceOps) ops.emplace_back(name(op));
@@ -231,7 +231,7 @@ Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts) {
     options.algorithm = texts.algorithm;
     // For several the column "plan" shows who has it.
     for (const bench::Operation* operation : options.operations)
-      if (options.operations.size() == 1) TUTTI_TRY(check_algorithm(Algorithm(place - 1), *operation));
+      if (options.operations.size() == 1) TUTTI_TRY(check_algorithm(comm::Algorithm(place - 1), *operation));
   }
   options.memory =
       bench::BenchOptions::Memory(TUTTI_TRY(choose("--memory", texts.memory, {"heap", "private", "cuda"})));

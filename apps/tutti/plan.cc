@@ -123,7 +123,7 @@ Result<std::size_t> bytes(const std::string& option, const std::string& text, st
 }
 
 // --ranks and --hosts together say where the ranks are.
-Result<Hosts> hosts_of(const Texts& texts) {
+Result<comm::Hosts> hosts_of(const Texts& texts) {
   std::optional<int> ranks;
   if (!texts.ranks.empty()) ranks = int(TUTTI_TRY(whole_number("--ranks", texts.ranks, 1, kMostRanks)));
   std::vector<int> sizes;
@@ -138,15 +138,15 @@ Result<Hosts> hosts_of(const Texts& texts) {
     if (ranks && sum != *ranks)
       return usage("--hosts " + texts.hosts + " are " + std::to_string(sum) + " ranks, but --ranks is " + texts.ranks,
                    "leave out --ranks");
-    return Hosts::of_sizes(sizes);
+    return comm::Hosts::of_sizes(sizes);
   }
   if (!ranks)
     return not_given("--ranks", kSynopsis, "tutti plan all_reduce --hosts 8,8,2, with the ranks of each host");
-  if (texts.hosts.empty()) return Hosts::of_sizes(std::vector<int>(std::size_t(*ranks), 1));
+  if (texts.hosts.empty()) return comm::Hosts::of_sizes(std::vector<int>(std::size_t(*ranks), 1));
   const int hosts = int(TUTTI_TRY(whole_number("--hosts", texts.hosts, 1, kMostRanks)));
   if (hosts > *ranks) return usage("--hosts " + texts.hosts + " are more than the " + texts.ranks + " ranks");
   for (int host = 0; host < hosts; ++host) sizes.push_back(*ranks / hosts + (host < *ranks % hosts ? 1 : 0));
-  return Hosts::of_sizes(sizes);
+  return comm::Hosts::of_sizes(sizes);
 }
 
 Result<int> rank_of(const std::string& option, const std::string& text, int ranks) {
@@ -244,7 +244,7 @@ Status interpret(const Texts& texts, PlanQuestion& question) {
   std::vector<std::string> verbs, dtypes, algorithms;
   for (const Kind kind : kVerbs) verbs.emplace_back(name(kind));
   if (texts.verb.empty()) return not_given("verb", kSynopsis, "tutti plan all_reduce --ranks 16");
-  Scenario& scenario = question.scenario;
+  comm::Scenario& scenario = question.scenario;
   const Kind kind = scenario.kind = kVerbs[TUTTI_TRY(choose("verb", texts.verb, verbs))];
   TUTTI_TRY(check_applies(texts, kind));
   for (DType dtype : kDTypes) dtypes.emplace_back(name(dtype));
@@ -257,7 +257,7 @@ Status interpret(const Texts& texts, PlanQuestion& question) {
   scenario.shape = {.size = ranks,
                     .root = texts.root.empty() ? 0 : TUTTI_TRY(rank_of("--root", texts.root, ranks)),
                     .count = request.count,
-                    .element = size_of(wire_dtype(request)),
+                    .element = size_of(comm::wire_dtype(request)),
                     .in_place = texts.in_place,
                     .segment = TUTTI_TRY(bytes("--segment", texts.segment, 1)),
                     .hosts = &question.hosts};
@@ -271,20 +271,20 @@ Status interpret(const Texts& texts, PlanQuestion& question) {
   // Real values as well, where that costs nothing.
   scenario.with_elements = scenario.shape.element <= 8 && double(question.bytes) * ranks < (1 << 22);
 
-  for (const std::string& name : algorithm_names()) algorithms.push_back(name);
+  for (const std::string& name : comm::algorithm_names()) algorithms.push_back(name);
   algorithms.insert(algorithms.begin(), {"auto", "all"});
-  question.chosen = Selector(question.hosts, scenario.network, {}).algorithm(request);
+  question.chosen = comm::Selector(question.hosts, scenario.network, {}).algorithm(request);
   const std::size_t place = TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms));
   std::vector<std::string> implemented;
-  for (int other = 0; other <= int(kLastAlgorithm); ++other) {
-    if (!implements(Algorithm(other), kind)) continue;
-    implemented.emplace_back(name(Algorithm(other)));
-    if (place == 1) question.algorithms.push_back(Algorithm(other));
+  for (int other = 0; other <= int(comm::kLastAlgorithm); ++other) {
+    if (!comm::implements(comm::Algorithm(other), kind)) continue;
+    implemented.emplace_back(name(comm::Algorithm(other)));
+    if (place == 1) question.algorithms.push_back(comm::Algorithm(other));
   }
   if (place == 0) question.algorithms = {question.chosen};
   if (place > 1) {
-    question.algorithms = {Algorithm(place - 2)};
-    if (!implements(question.algorithms[0], kind))
+    question.algorithms = {comm::Algorithm(place - 2)};
+    if (!comm::implements(question.algorithms[0], kind))
       return usage("there is no " + texts.algorithm + " for " + texts.verb, "known: " + join(implemented, ", "));
   }
   if (!texts.rank.empty()) question.rank = TUTTI_TRY(rank_of("--rank", texts.rank, ranks));
@@ -292,10 +292,10 @@ Status interpret(const Texts& texts, PlanQuestion& question) {
   return {};
 }
 
-PlanAnswer answer(const PlanQuestion& question, Algorithm algorithm) {
-  Scenario scenario = question.scenario;
-  scenario.plan = [&](const Shape& shape) { return make_plan(algorithm, scenario.kind, shape).or_throw(); };
-  Result<Outcome> outcome = simulate(scenario);
+PlanAnswer answer(const PlanQuestion& question, comm::Algorithm algorithm) {
+  comm::Scenario scenario = question.scenario;
+  scenario.plan = [&](const comm::Shape& shape) { return comm::make_plan(algorithm, scenario.kind, shape).or_throw(); };
+  Result<comm::Outcome> outcome = simulate(scenario);
   if (!outcome.ok()) return {.algorithm = algorithm, .outcome = {}, .refusal = outcome.error().detail};
   return {.algorithm = algorithm, .outcome = *std::move(outcome), .refusal = {}};
 }
@@ -318,7 +318,7 @@ int plan_command(std::vector<std::string> arguments) {
       return tutti::exit_code_of(understood.error().code);
     }
     std::vector<PlanAnswer> answers;
-    for (const Algorithm algorithm : question.algorithms) answers.push_back(answer(question, algorithm));
+    for (const comm::Algorithm algorithm : question.algorithms) answers.push_back(answer(question, algorithm));
     std::fputs((texts.json ? to_json(question, answers) : to_text(question, answers)).c_str(), stdout);
     return exit_code_of(answers);
   } catch (const Exception& error) {

@@ -13,9 +13,9 @@ namespace tutti::cli {
 namespace {
 
 // The rank that sends most stands for all.
-Outcome::Traffic busiest(const Outcome& outcome) {
-  Outcome::Traffic most;
-  for (const Outcome::Traffic& traffic : outcome.traffic) {
+comm::Outcome::Traffic busiest(const comm::Outcome& outcome) {
+  comm::Outcome::Traffic most;
+  for (const comm::Outcome::Traffic& traffic : outcome.traffic) {
     most.messages = std::max(most.messages, traffic.messages);
     most.bytes = std::max(most.bytes, traffic.bytes);
     most.added = std::max(most.added, traffic.added);
@@ -23,7 +23,7 @@ Outcome::Traffic busiest(const Outcome& outcome) {
   return most;
 }
 
-std::uint64_t busiest_host(const PlanQuestion& question, const Outcome& outcome) {
+std::uint64_t busiest_host(const PlanQuestion& question, const comm::Outcome& outcome) {
   std::uint64_t most = 0;
   for (int host = 0; host < question.hosts.count(); ++host) {
     std::uint64_t sum = 0;
@@ -39,43 +39,43 @@ std::string verdict(const PlanQuestion& question, const PlanAnswer& answer) {
   return answer.outcome->wrong.empty() ? "right" : "WRONG: " + answer.outcome->wrong;
 }
 
-std::string hosts_words(const Hosts& hosts) {
+std::string hosts_words(const comm::Hosts& hosts) {
   if (hosts.count() == 1) return " on one host";
   if (hosts.most() == 1) return ", each on a host of its own";
   if (hosts.fewest() == hosts.most()) return fmt::format(" on {} hosts of {}", hosts.count(), hosts.most());
   return fmt::format(" on {} hosts of {} to {}", hosts.count(), hosts.fewest(), hosts.most());
 }
 
-std::string range_words(const Range& range) {
+std::string range_words(const comm::Range& range) {
   constexpr const char* kNames[] = {"in", "out", "scratch"};
   return fmt::format("{}[{}, {})", kNames[int(range.area)], range.offset, range.offset + range.bytes);
 }
 
-std::string step_words(const Step& step) {
+std::string step_words(const comm::Step& step) {
   switch (step.kind) {
-    case StepKind::kSend:
+    case comm::StepKind::kSend:
       return fmt::format("send {} to rank {}", range_words(step.from), step.peer);
-    case StepKind::kRecv:
+    case comm::StepKind::kRecv:
       return fmt::format("receive {} from rank {}", range_words(step.into), step.peer);
-    case StepKind::kRecvReduce:
+    case comm::StepKind::kRecvReduce:
       return fmt::format("receive from rank {}, add to {}{}", step.peer, range_words(step.from),
                          step.from == step.into ? "" : " into " + range_words(step.into));
-    case StepKind::kCopy:
+    case comm::StepKind::kCopy:
       return fmt::format("copy {} to {}", range_words(step.from), range_words(step.into));
-    case StepKind::kReduce:
+    case comm::StepKind::kReduce:
       return fmt::format("add {} to {}", range_words(step.from), range_words(step.into));
   }
   return {};
 }
 
-Plan plan_of(const PlanQuestion& question, Algorithm algorithm) {
-  Shape shape = question.scenario.shape;
+comm::Plan plan_of(const PlanQuestion& question, comm::Algorithm algorithm) {
+  comm::Shape shape = question.scenario.shape;
   shape.rank = *question.rank;
-  return make_plan(algorithm, question.scenario.kind, shape).or_throw();
+  return comm::make_plan(algorithm, question.scenario.kind, shape).or_throw();
 }
 
-std::string steps_text(const PlanQuestion& question, Algorithm algorithm) {
-  const Plan plan = plan_of(question, algorithm);
+std::string steps_text(const PlanQuestion& question, comm::Algorithm algorithm) {
+  const comm::Plan plan = plan_of(question, algorithm);
   std::string text = fmt::format("\n{}, rank {}: {} steps\n", name(algorithm), *question.rank, plan.steps.size());
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     if (i == std::size_t(question.steps)) {
@@ -100,9 +100,9 @@ int exit_code_of(const std::vector<PlanAnswer>& answers) {
 }
 
 std::string to_text(const PlanQuestion& question, const std::vector<PlanAnswer>& answers) {
-  const Scenario& scenario = question.scenario;
+  const comm::Scenario& scenario = question.scenario;
   const Network& network = scenario.network;
-  const Bound bound = bound_of(scenario.kind, scenario.shape, network);
+  const comm::Bound bound = comm::bound_of(scenario.kind, scenario.shape, network);
   const std::string vector = scenario.kind == Kind::kBarrier
                                  ? std::string()
                                  : fmt::format(" of {} ({})", bytes_text(question.bytes), name(question.dtype));
@@ -129,8 +129,8 @@ std::string to_text(const PlanQuestion& question, const std::vector<PlanAnswer>&
       text += fmt::format("{:<20} not simulated: {}\n", label, answer.refusal);
       continue;
     }
-    const Outcome& outcome = *answer.outcome;
-    const Outcome::Traffic traffic = busiest(outcome);
+    const comm::Outcome& outcome = *answer.outcome;
+    const comm::Outcome::Traffic traffic = busiest(outcome);
     const std::string ratio = bound.seconds() > 0 ? fmt::format("{:.2f}", outcome.seconds / bound.seconds()) : "-";
     text += fmt::format("{:<20} {:>7} {:>9} {:>11} {:>13} {:>11} {:>8}  {}\n", label, outcome.rounds, traffic.messages,
                         bytes_text(traffic.bytes), bytes_text(busiest_host(question, outcome)),
@@ -149,8 +149,8 @@ std::string to_text(const PlanQuestion& question, const std::vector<PlanAnswer>&
 }
 
 std::string to_json(const PlanQuestion& question, const std::vector<PlanAnswer>& answers) {
-  const Scenario& scenario = question.scenario;
-  const Bound bound = bound_of(scenario.kind, scenario.shape, scenario.network);
+  const comm::Scenario& scenario = question.scenario;
+  const comm::Bound bound = comm::bound_of(scenario.kind, scenario.shape, scenario.network);
   std::string lines;
   for (const PlanAnswer& answer : answers) {
     nlohmann::ordered_json line = {{"op", name(scenario.kind)},
@@ -161,8 +161,8 @@ std::string to_json(const PlanQuestion& question, const std::vector<PlanAnswer>&
                                    {"bytes", question.bytes},
                                    {"bound_us", bound.seconds() * 1e6}};
     if (answer.outcome) {
-      const Outcome& outcome = *answer.outcome;
-      const Outcome::Traffic traffic = busiest(outcome);
+      const comm::Outcome& outcome = *answer.outcome;
+      const comm::Outcome::Traffic traffic = busiest(outcome);
       line["us"] = outcome.seconds * 1e6;
       line["rounds"] = outcome.rounds;
       line["steps"] = outcome.steps;
@@ -175,7 +175,7 @@ std::string to_json(const PlanQuestion& question, const std::vector<PlanAnswer>&
     if (!answer.outcome || !answer.outcome->right())
       line["why"] = answer.outcome ? verdict(question, answer) : "not simulated: " + answer.refusal;
     if (question.rank) {
-      const Plan plan = plan_of(question, answer.algorithm);
+      const comm::Plan plan = plan_of(question, answer.algorithm);
       line["rank"] = *question.rank;
       line["plan"] = nlohmann::json::array();
       for (std::size_t i = 0; i < std::min(plan.steps.size(), std::size_t(question.steps)); ++i)

@@ -11,13 +11,13 @@
 namespace tutti::cli {
 
 struct PlanQuestion {
-  Scenario scenario;  // but for the plan
-  Hosts hosts;        // scenario.shape.hosts points here
+  comm::Scenario scenario;  // but for the plan
+  comm::Hosts hosts;        // scenario.shape.hosts points here
   DType dtype;
   std::size_t bytes;  // of the whole vector on a rank: one part of whole elements each, where it is split
   std::size_t asked;  // what was asked for, not rounded
-  std::vector<Algorithm> algorithms;
-  Algorithm chosen;         // by the table
+  std::vector<comm::Algorithm> algorithms;
+  comm::Algorithm chosen;         // by the table
   std::optional<int> rank;  // whose steps are shown
   int steps = 12;           // at most
   PlanQuestion(const PlanQuestion&) = delete;
@@ -25,8 +25,8 @@ struct PlanQuestion {
 };
 
 struct PlanAnswer {
-  Algorithm algorithm;
-  std::optional<Outcome> outcome;
+  comm::Algorithm algorithm;
+  std::optional<comm::Outcome> outcome;
   std::string refusal;  // why there is no outcome
 };
 

@@ -46,7 +46,7 @@ class CollectiveExercise : public Exercise {
     if (!gets_parts(operation_.kind))
       return pattern_.count_wrong(result, count, [&](std::size_t i) { return expected(i, 0); });
     std::size_t wrong = 0;
-    const Parts parts(request_.count, splits_);
+    const comm::Parts parts(request_.count, splits_);
     for (int part = 0; part < group_.size() && count > 0; ++part)
       wrong += pattern_.count_wrong(result + parts.begin(part) * width, parts.count(part),
                                     [&](std::size_t i) { return expected(i, part); });
@@ -75,7 +75,7 @@ class CollectiveExercise : public Exercise {
   }
   // Where in the vector of rank `giver` this rank's part begins.
   std::size_t mine_in(int giver) const {
-    if (operation_.form != Form::kUneven) return Parts(request_.count, splits_).begin(group_.rank());
+    if (operation_.form != Form::kUneven) return comm::Parts(request_.count, splits_).begin(group_.rank());
     const auto splits = splits_of(giver);
     return std::accumulate(splits.begin(), splits.begin() + group_.rank(), std::size_t(0));
   }

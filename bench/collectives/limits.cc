@@ -120,11 +120,11 @@ double wire_speed(const Group& world) {
   return speed;
 }
 
-double least_memory_seconds(const Operation& operation, std::size_t bytes, int ranks, int groups, double speed) {
+double least_memory_seconds(const comm::Operation& operation, std::size_t bytes, int ranks, int groups, double speed) {
   return speed > 0 ? operation.moved(ranks) * double(bytes) * groups / speed : 0;
 }
 
-double least_wire_seconds(const Operation& operation, std::size_t bytes, int hosts, double speed) {
+double least_wire_seconds(const comm::Operation& operation, std::size_t bytes, int hosts, double speed) {
   return speed > 0 ? operation.bus_factor(hosts) * double(bytes) / speed : 0;
 }
 

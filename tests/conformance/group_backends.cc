@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, GroupSuite, ::testing::ValuesIn(backends()),
 // chooses.)
 struct Forced {
   Kind kind;
-  Algorithm algorithm;
+  comm::Algorithm algorithm;
 };
 void PrintTo(const Forced& forced, std::ostream* out) { *out << name(forced.algorithm) << ' ' << name(forced.kind); }
 
@@ -106,7 +106,7 @@ class ForcedAlgorithm : public ::testing::TestWithParam<Forced> {};
 
 TEST_P(ForcedAlgorithm, IsRight) {
   const Kind kind = GetParam().kind;
-  const Algorithm algorithm = GetParam().algorithm;
+  const comm::Algorithm algorithm = GetParam().algorithm;
   for (const int size : kSizes) {
     const auto body = [&](Group& world) {
       if (size > 1) {
@@ -122,9 +122,9 @@ TEST_P(ForcedAlgorithm, IsRight) {
 std::vector<Forced> implemented() {
   std::vector<Forced> all;
   for (int kind = 0; kind <= int(kLastCollective); ++kind)
-    for (int algorithm = 0; algorithm <= int(kLastAlgorithm); ++algorithm)
-      if (Kind(kind) != Kind::kBarrier && implements(Algorithm(algorithm), Kind(kind)))
-        all.push_back({Kind(kind), Algorithm(algorithm)});
+    for (int algorithm = 0; algorithm <= int(comm::kLastAlgorithm); ++algorithm)
+      if (Kind(kind) != Kind::kBarrier && comm::implements(comm::Algorithm(algorithm), Kind(kind)))
+        all.push_back({Kind(kind), comm::Algorithm(algorithm)});
   return all;
 }
 

@@ -16,9 +16,9 @@ void call_header(Input input) {
   const std::size_t splits[] = {1, 2};
   Request uneven = request;
   if (is_uneven(request.kind)) uneven.in_splits = uneven.out_splits = splits;
-  const auto algorithm = Algorithm(take(input) % (int(kLastAlgorithm) + 1));
-  const CallHeader expected = expected_header(uneven, algorithm, take(input), 1);
-  CallHeader came;
+  const auto algorithm = comm::Algorithm(take(input) % (int(comm::kLastAlgorithm) + 1));
+  const comm::CallHeader expected = comm::expected_header(uneven, algorithm, take(input), 1);
+  comm::CallHeader came;
   const Input bytes = take(input, sizeof came);
   if (!bytes.empty()) std::memcpy(static_cast<void*>(&came), bytes.data(), bytes.size());
   const auto mismatch = compare(came, expected, uneven, 1);

@@ -54,25 +54,25 @@ std::string contents(const std::string& path) {
 void add_streams() {
   const Request sum{.kind = Kind::kAllReduce, .dtype = DType::kF32, .count = 5};
   seed("call_header", "same",
-       bytes_of({int(sum.kind), int(sum.dtype), 0, 0, 5, 0, 1}) + raw(expected_header(sum, Algorithm(0), 1, 1)));
+       bytes_of({int(sum.kind), int(sum.dtype), 0, 0, 5, 0, 1}) + raw(comm::expected_header(sum, comm::Algorithm(0), 1, 1)));
   seed(
       "call_header", "other",
-      bytes_of({int(Kind::kBroadcast), int(sum.dtype), 0, 1, 5, 0, 1}) + raw(expected_header(sum, Algorithm(0), 1, 1)));
+      bytes_of({int(Kind::kBroadcast), int(sum.dtype), 0, 1, 5, 0, 1}) + raw(comm::expected_header(sum, comm::Algorithm(0), 1, 1)));
 
   // plan: size - 2, rank, kind, dtype, op, root, count, algorithm, whether headers are right, piece
-  const auto call = [](Kind kind, Algorithm algorithm, DType dtype, int ranks, int piece) {
+  const auto call = [](Kind kind, comm::Algorithm algorithm, DType dtype, int ranks, int piece) {
     return bytes_of({ranks - 2, 1, int(kind), int(dtype), 0, 0, 9, int(algorithm), 1, piece}) + std::string(240, 'x');
   };
-  seed("plan", "ring", call(Kind::kAllReduce, Algorithm::kRing, DType::kF32, 3, 7));
-  seed("plan", "recursive_doubling", call(Kind::kAllReduce, Algorithm::kRecursiveDoubling, DType::kBF16, 4, 200));
-  seed("plan", "complex_in_pieces", call(Kind::kAllReduce, Algorithm::kRing, DType::kC128, 2, 5));
-  seed("plan", "barrier", call(Kind::kBarrier, Algorithm::kDissemination, DType::kU8, 4, 1));
-  seed("plan", "all_gather_v", call(Kind::kAllGatherV, Algorithm::kRing, DType::kI32, 3, 33));
-  seed("plan", "broadcast", call(Kind::kBroadcast, Algorithm::kBinomial, DType::kU8, 3, 255));
-  seed("plan", "all_to_all", call(Kind::kAllToAll, Algorithm::kPairwise, DType::kF64, 3, 40));
+  seed("plan", "ring", call(Kind::kAllReduce, comm::Algorithm::kRing, DType::kF32, 3, 7));
+  seed("plan", "recursive_doubling", call(Kind::kAllReduce, comm::Algorithm::kRecursiveDoubling, DType::kBF16, 4, 200));
+  seed("plan", "complex_in_pieces", call(Kind::kAllReduce, comm::Algorithm::kRing, DType::kC128, 2, 5));
+  seed("plan", "barrier", call(Kind::kBarrier, comm::Algorithm::kDissemination, DType::kU8, 4, 1));
+  seed("plan", "all_gather_v", call(Kind::kAllGatherV, comm::Algorithm::kRing, DType::kI32, 3, 33));
+  seed("plan", "broadcast", call(Kind::kBroadcast, comm::Algorithm::kBinomial, DType::kU8, 3, 255));
+  seed("plan", "all_to_all", call(Kind::kAllToAll, comm::Algorithm::kPairwise, DType::kF64, 3, 40));
 
   const auto message = [](std::uint64_t number, DType dtype, int tag, std::size_t count) {
-    const CallHeader header{.kind = Kind::kSend, .dtype = dtype, .sequence = number, .count = count, .tag = tag};
+    const comm::CallHeader header{.kind = Kind::kSend, .dtype = dtype, .sequence = number, .count = count, .tag = tag};
     return raw(header) + std::string(count * size_of(dtype), 'm');
   };
   // point_to_point: receives - 1, then for each of them peer and tag, dtype, count; piece; the first peer's share
@@ -83,7 +83,7 @@ void add_streams() {
   seed("point_to_point", "too_long", bytes_of({0, 0, int(DType::kI64), 3, 255, 0}) + message(1, DType::kI64, 0, 4));
   seed("point_to_point", "much_to_keep",
        from_first + bytes_of({255, 255}) +
-           raw(CallHeader{.kind = Kind::kSend, .dtype = DType::kU8, .sequence = 1, .count = 1u << 26, .tag = 3}) +
+           raw(comm::CallHeader{.kind = Kind::kSend, .dtype = DType::kU8, .sequence = 1, .count = 1u << 26, .tag = 3}) +
            "...");
 
   const auto chunk = [](std::uint64_t begin, std::uint32_t size) {
@@ -96,7 +96,7 @@ void add_streams() {
   seed("network", "questions", bytes_of({0, 0}) + std::string(63, 'q') + bytes_of({2}));
   seed("network", "no_question", bytes_of({0, 9}));
   seed("network", "answers", bytes_of({1}) + std::string(200, 'a'));
-  seed("network", "words", bytes_of({2}) + to_words({.latency = 1e-5, .bandwidth = 1e9, .overhead = 1e-6}));
+  seed("network", "words", bytes_of({2}) + comm::to_words({.latency = 1e-5, .bandwidth = 1e9, .overhead = 1e-6}));
   seed("network", "infinite", bytes_of({2}) + "inf inf 0");
   seed("network", "variable", bytes_of({3}) + "10us,12.5");
 }

@@ -13,7 +13,7 @@ void promise_sensible(const LinkCost& cost) {
   promise(std::isnormal(cost.latency) || cost.latency > 0, "a latency is more than nothing");
   promise(std::isfinite(cost.latency) && std::isfinite(cost.bandwidth) && std::isfinite(cost.overhead),
           "figures are finite");
-  const auto again = from_words(to_words(cost));
+  const auto again = comm::from_words(comm::to_words(cost));
   promise(again.ok() && again->latency == cost.latency && again->bandwidth == cost.bandwidth &&
               again->overhead == cost.overhead,
           "figures survive being written");
@@ -25,21 +25,21 @@ void network(Input input) {
   switch (take(input) % 4) {
     case 0: {
       ServedLink link(input, 1 << 20);
-      const Status answered = answer_network(link, Deadline::after_seconds(10));
+      const Status answered = comm::answer_network(link, Deadline::after_seconds(10));
       if (!answered.ok()) promise_sentence(answered.error());
       return;
     }
     case 1: {
       ServedLink link(input, 1 << 20);
-      const auto asked = ask_network(link, Deadline::after_seconds(10));
+      const auto asked = comm::ask_network(link, Deadline::after_seconds(10));
       return asked.ok() ? promise_sensible(*asked) : promise_sentence(asked.error());
     }
     case 2: {
-      const auto cost = from_words(text_of(input));
+      const auto cost = comm::from_words(text_of(input));
       return cost.ok() ? promise_sensible(*cost) : promise_sentence(cost.error());
     }
     default: {
-      const auto cost = parse_network(text_of(input));
+      const auto cost = comm::parse_network(text_of(input));
       return cost.ok() ? promise_sensible(*cost) : promise_sentence(cost.error());
     }
   }

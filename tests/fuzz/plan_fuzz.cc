@@ -21,27 +21,27 @@ void plan(Input input) {
                   .op = kReduceOps[take(input) % std::size(kReduceOps)],
                   .root = take(input) % size,
                   .count = std::size_t(take(input) % 64)};
-  const auto algorithm = Algorithm(take(input) % (int(kLastAlgorithm) + 1));
+  const auto algorithm = comm::Algorithm(take(input) % (int(comm::kLastAlgorithm) + 1));
   const bool right_headers = take(input) % 2;
   const std::size_t piece = take(input);
-  if (!implements(algorithm, request.kind)) return;
+  if (!comm::implements(algorithm, request.kind)) return;
 
   std::vector<std::size_t> splits(std::size_t(size), request.count % 7);
   splits[0] = request.count;
   if (request.kind == Kind::kGatherV || request.kind == Kind::kAllGatherV) request.out_splits = splits;
   if (request.kind == Kind::kScatterV || request.kind == Kind::kReduceScatterV) request.in_splits = splits;
   if (request.kind == Kind::kGatherV || request.kind == Kind::kScatterV) request.count = splits[std::size_t(rank)];
-  const auto extent = extent_of(request, rank, size);
+  const auto extent = comm::extent_of(request, rank, size);
   promise(extent.has_value(), "a small call has a size");
   std::vector<std::byte> in(extent->in * size_of(request.dtype)), out(extent->out * size_of(request.dtype));
   request.in = in.data();
   request.out = out.data();
   if (!validate(request, rank, size).ok()) return;
 
-  Shape shape = shape_of(request, rank, size, 64);
-  const Hosts hosts(std::vector<int>(std::size_t(size), 0));
+  comm::Shape shape = shape_of(request, rank, size, 64);
+  const comm::Hosts hosts(std::vector<int>(std::size_t(size), 0));
   shape.hosts = &hosts;
-  auto made = make_plan(algorithm, request.kind, shape);
+  auto made = comm::make_plan(algorithm, request.kind, shape);
   if (!made.ok()) return promise_sentence(made.error());
 
   std::vector<std::unique_ptr<ServedLink>> served;
@@ -50,7 +50,7 @@ void plan(Input input) {
   for (int peer = 0; peer < size; ++peer) {
     std::vector<std::uint8_t> bytes;
     if (right_headers) {
-      const CallHeader header = expected_header(request, algorithm, 1, peer);
+      const comm::CallHeader header = comm::expected_header(request, algorithm, 1, peer);
       bytes.resize(sizeof header);
       std::memcpy(bytes.data(), &header, sizeof header);
     }
@@ -59,8 +59,8 @@ void plan(Input input) {
     served.push_back(std::make_unique<ServedLink>(bytes, piece));
     links.push_back(peer == rank ? nullptr : served.back().get());
   }
-  PlanMemory memory;
-  const auto operation = make_plan_operation(wire_dtype(request), std::make_shared<const Plan>(*std::move(made)), links,
+  comm::PlanMemory memory;
+  const auto operation = comm::make_plan_operation(comm::wire_dtype(request), std::make_shared<const comm::Plan>(*std::move(made)), links,
                                              rank, size, memory);
   operation->begin(request, 1);
   for (int turns = 0;; ++turns) {
@@ -71,7 +71,7 @@ void plan(Input input) {
       promise(progress.error().peer >= 0 && progress.error().peer != rank, "an error names the peer");
       return;
     }
-    if (*progress == Progress::kDone) return;
+    if (*progress == comm::Progress::kDone) return;
   }
 }
 

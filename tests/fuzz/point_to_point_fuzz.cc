@@ -32,8 +32,8 @@ void point_to_point(Input input) {
   const std::size_t first = std::size_t(take(input)) * input.size() / 256;
   ServedLink one(take(input, first), piece), other(input, piece);
   Link* const links[] = {nullptr, &one, &other};
-  PointToPoint all(links, [&](int rank) { return rank == 1; });
-  std::vector<std::unique_ptr<Operation>> operations;
+  comm::PointToPoint all(links, [&](int rank) { return rank == 1; });
+  std::vector<std::unique_ptr<comm::Operation>> operations;
   for (const Posted& recv : posted) operations.push_back(all.make_recv(recv.request, 1 + operations.size()));
   for (int turns = 0; !operations.empty(); ++turns) {
     promise(turns < 1'000'000, "a receive whose peers are gone ends");
@@ -43,7 +43,7 @@ void point_to_point(Input input) {
       if (!progress.ok()) {
         promise_sentence(progress.error());
         promise(progress.error().peer == 1 || progress.error().peer == 2, "an error names the peer");
-      } else if (*progress != Progress::kDone) {
+      } else if (*progress != comm::Progress::kDone) {
         continue;
       } else {
         promise(posted[i].source == 1 || posted[i].source == 2, "a message has a sender");

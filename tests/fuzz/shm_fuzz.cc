@@ -31,7 +31,7 @@ Fd some_descriptor(std::uint8_t kind) {
 void shm(Input input) {
   constexpr std::size_t kReserved = 1 << 20, kBlock = 4096;
   const std::uint8_t count = take(input) % 5, kind = take(input);
-  if (const auto place = parse_block_place(text_of(input), kBlock, kReserved))
+  if (const auto place = comm::parse_block_place(text_of(input), kBlock, kReserved))
     promise(*place + kBlock <= kReserved && *place % 64 == 0, "a block lies in its arena");
 
   int pair[2];

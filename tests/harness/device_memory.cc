@@ -103,7 +103,7 @@ void DeviceMemory::download(void* to, std::size_t bytes) const {
 Status run_on_device(const Group& world, const Request& request) {
   const int device = device_of(world);
   void* const stream = stream_of(device);
-  const auto extent = extent_of(request, world.rank(), world.size());
+  const auto extent = comm::extent_of(request, world.rank(), world.size());
   TUTTI_REQUIRE(extent, "too many elements");
   const std::size_t element = size_of(request.dtype);
   auto* const in = static_cast<std::byte*>(const_cast<void*>(request.in));

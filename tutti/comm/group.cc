@@ -319,7 +319,7 @@ std::string Group::plan_name(const Request& request) const {
   if (state().engine() != "tutti") return state().engine();
   if (state().is_direct() && !is_point_to_point(request.kind)) return "direct";
   if (is_point_to_point(request.kind)) return "link";
-  return tutti::name(state().selector()->algorithm(request));
+  return comm::name(state().selector()->algorithm(request));
 }
 
 }  // namespace tutti

@@ -70,11 +70,11 @@ TEST(Arena, GrowsInPlaceInAllMappings) {
 }
 
 TEST(Heap, ABlockReportedByAPeerMustFitItsArena) {
-  EXPECT_EQ(parse_block_place("128", 64, 1024), 128u);
-  EXPECT_EQ(parse_block_place("960", 64, 1024), 960u);
+  EXPECT_EQ(comm::parse_block_place("128", 64, 1024), 128u);
+  EXPECT_EQ(comm::parse_block_place("960", 64, 1024), 960u);
   for (const char* place : {"", "x", "-64", "100", "1024", "961", "18446744073709551552", "9223372036854775744"})
-    EXPECT_EQ(parse_block_place(place, 64, 1024), std::nullopt) << place;
-  EXPECT_EQ(parse_block_place("0", 2048, 1024), std::nullopt);
+    EXPECT_EQ(comm::parse_block_place(place, 64, 1024), std::nullopt) << place;
+  EXPECT_EQ(comm::parse_block_place("0", 2048, 1024), std::nullopt);
 }
 
 TEST(Arena, ExplainsWhyItCannotGrowBeyondItsLimit) {

@@ -1,6 +1,6 @@
 #include "tutti/comm/layout.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr std::size_t kMostParts = std::size_t(1) << 47;  // bytes: the address space of a process
@@ -37,4 +37,4 @@ std::size_t own_part_offset(const Request& r, int rank) {
   return Parts(r.count, gives_parts(r.kind) ? r.in_splits : r.out_splits).begin(rank) * size_of(r.dtype);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

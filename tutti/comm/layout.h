@@ -9,7 +9,7 @@
 
 #include "tutti/comm/request.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // The parts of all ranks in a buffer, one after another: `count` elements each, or as the splits say. Borrows the
 // splits.
@@ -89,4 +89,4 @@ std::optional<Extent> extent_of(const Request& request, int rank, int size);
 // The request must be valid.
 std::size_t own_part_offset(const Request& request, int rank);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -36,7 +36,7 @@ Error refusal(const Group& group, const char* verb, Code code, std::string detai
 
 void require_root(const Group& group, const char* verb, int root) {
   if (root >= 0 && root < group.size()) return;
-  const Error error = not_a_rank("root", root, group.size());
+  const Error error = comm::not_a_rank("root", root, group.size());
   throw Exception(refusal(group, verb, error.code, error.detail, error.hint));
 }
 

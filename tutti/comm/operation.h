@@ -13,7 +13,7 @@
 #include "tutti/base/error.h"
 #include "tutti/transport/link.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // What a blocked operation waits for: descriptors to poll, and ranks of the group that have to act.
 struct Blockers {
@@ -74,4 +74,4 @@ struct StartedOperation {
   explicit StartedOperation(std::unique_ptr<Operation> made) : operation(made.get()), owned(std::move(made)) {}
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

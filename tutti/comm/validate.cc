@@ -9,7 +9,7 @@
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/layout.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 struct ByteRange {
@@ -120,4 +120,4 @@ Status validate(const Request& r, int rank, int size) {
   return check_overlap(r, buffers, rank, size);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

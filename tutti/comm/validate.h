@@ -3,7 +3,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/request.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Checks root, op and dtype, splits, null buffers, and buffers that overlap in a way that comm/request.h does not
 // allow, for `rank` of a group of `size`. kInvalidArgument, without group and operation.
@@ -22,4 +22,4 @@ inline bool is_right_at_a_glance(const Request& r, int size) {
                                     : r.kind == Kind::kBroadcast && r.root >= 0 && r.root < size;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -218,7 +218,7 @@ HostInfo inspect_host(const std::string& log_folder) {
   host.name = host_name();
   host.addresses = local_addresses();
   host.name_means = addresses_of(host.name);
-  host.loopback_line = loopback_line(host.name, text_of("/etc/hosts"));
+  host.loopback_line = rendezvous::loopback_line(host.name, text_of("/etc/hosts"));
   host.system = value_in(text_of("/etc/os-release"), "PRETTY_NAME", '=');
   utsname kernel{};
   if (::uname(&kernel) == 0) host.kernel = std::string(kernel.release) + " " + kernel.machine;

@@ -27,7 +27,7 @@
 namespace tutti::rendezvous {
 namespace {
 
-std::string of_this_machine() { return "this machine has " + join(local_addresses(), ", "); }
+std::string of_this_machine() { return "this machine has " + tutti::join(local_addresses(), ", "); }
 
 std::string hosts_file() {
   std::ifstream file("/etc/hosts");
@@ -44,7 +44,7 @@ constexpr double kReportEvery = 5;
 std::string ports_text(const std::vector<std::uint16_t>& ports) {
   std::vector<std::string> words;
   for (const auto port : ports) words.push_back(std::to_string(port));
-  return join(words, ", ");
+  return tutti::join(words, ", ");
 }
 
 Result<ReachedStore> served_by_us(std::unique_ptr<StoreServer> server) {
@@ -80,7 +80,7 @@ Result<ReachedStore> serve(const Identity& identity, const Credentials& credenti
     reasons.push_back(server.error().detail);
   }
   return Error{.code = Code::kAddressInUse,
-               .detail = "all ports that follow from the name of the job are taken: " + join(reasons, "; "),
+               .detail = "all ports that follow from the name of the job are taken: " + tutti::join(reasons, "; "),
                .hint = "give the job another name with TUTTI_JOB, or a free port with MASTER_ADDR and MASTER_PORT"};
 }
 

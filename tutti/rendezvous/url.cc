@@ -26,7 +26,7 @@ Status read_query(RendezvousUrl& parsed, const std::string& url, std::string_vie
     const std::string name = part.substr(0, equals);
     if (name != "rank" && name != "world_size")
       return wrong(url, "has the unknown parameter \"" + name + "\"",
-                   did_you_mean(nearest(name, parameters), "known are " + join(parameters, ", ")));
+                   did_you_mean(nearest(name, parameters), "known are " + tutti::join(parameters, ", ")));
     const auto value =
         equals == std::string::npos ? std::nullopt : parse_int(std::string_view(part).substr(equals + 1));
     if (!value || *value < 0 || *value > INT32_MAX) return wrong(url, "needs a whole number after " + name + "=");
@@ -83,7 +83,7 @@ Result<RendezvousUrl> parse_url(const std::string& url) {
     parsed.path = rest;
   } else {
     return wrong(url, "has the unknown scheme \"" + scheme + "\"",
-                 did_you_mean(nearest(scheme, schemes), "known are " + join(schemes, ", ")));
+                 did_you_mean(nearest(scheme, schemes), "known are " + tutti::join(schemes, ", ")));
   }
   return parsed;
 }

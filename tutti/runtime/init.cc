@@ -44,7 +44,7 @@ constexpr std::size_t kLongestHostId = 255;
 
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
-  Engines engines;
+  comm::Engines engines;
   std::string algorithm;  // a plan by its name; empty: chosen by the table and the direct path
   Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
   int streams = 1;                                        // connections of each pair
@@ -57,7 +57,7 @@ std::size_t physical_memory() { return std::size_t(::sysconf(_SC_PHYS_PAGES)) * 
 
 Result<std::string> forced_algorithm() {
   const std::string given = env("TUTTI_ALGORITHM").value_or("");
-  const std::vector<std::string> known = algorithm_names();
+  const std::vector<std::string> known = comm::algorithm_names();
   if (given.empty() || std::find(known.begin(), known.end(), given) != known.end()) return given;
   return Error{.code = Code::kUsage,
                .detail = "TUTTI_ALGORITHM is \"" + given + "\", which is no algorithm",
@@ -82,7 +82,7 @@ Result<Settings> read_settings(const Options& options) {
     return Error{.code = Code::kUsage,
                  .detail = "TUTTI_HOST_ID has " + std::to_string(id->size()) + " characters",
                  .hint = "a name of the host, of at most " + std::to_string(kLongestHostId)};
-  s.engines = TUTTI_TRY(chosen_engines(options.engine));
+  s.engines = TUTTI_TRY(comm::chosen_engines(options.engine));
   s.algorithm = TUTTI_TRY(forced_algorithm());
   const auto seconds = [](const std::optional<Duration>& given, const char* variable,
                           double otherwise) -> Result<Duration> {
@@ -109,7 +109,7 @@ Result<Settings> read_settings(const Options& options) {
                              std::to_string(TcpTransport::kMostStreams)};
     s.streams = int(*streams);
   }
-  if (const auto text = env("TUTTI_NETWORK")) s.network = TUTTI_TRY(parse_network(*text));
+  if (const auto text = env("TUTTI_NETWORK")) s.network = TUTTI_TRY(comm::parse_network(*text));
   if (const auto text = env("TUTTI_HEAP_LIMIT")) {
     const auto bytes = parse_bytes(*text);
     if (!bytes || *bytes < (1 << 20))
@@ -130,7 +130,7 @@ Result<Settings> read_settings(const Options& options) {
                  .detail = "TUTTI_DEVICE is \"" + *device + "\", expected cpu, cuda or cuda:N such as cuda:0"};
   if (const auto mixed = env("TUTTI_MIXED_BUILDS"); mixed && *mixed != "0" && *mixed != "1")
     return Error{.code = Code::kUsage, .detail = "TUTTI_MIXED_BUILDS is \"" + *mixed + "\", expected 1 or 0"};
-  TUTTI_TRY(check_heeded(s.engines, options.transport));
+  TUTTI_TRY(comm::check_heeded(s.engines, options.transport));
   return s;
 }
 

@@ -173,7 +173,7 @@ Result<std::unique_ptr<ProgressPage>> open_given(const std::string& text) {
 std::terminate_handler handler_before = nullptr;
 
 int code_of(const Error& error) {
-  const int code = exit_code_of(error.code);
+  const int code = launch::exit_code_of(error.code);
   const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument;
   return usage || error.operation == "join" ? code : 1;
 }

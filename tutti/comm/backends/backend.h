@@ -21,7 +21,7 @@
 #include "tutti/comm/request.h"
 #include "tutti/store/store.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 struct BackendServices {
   // into[i] = into[i] op other[i]
@@ -79,4 +79,4 @@ inline constexpr const char* kBackendAbiSymbol = "tutti_backend_abi";      // in
 inline constexpr const char* kOpenBackendSymbol = "tutti_open_backend";    // OpenBackend
 inline constexpr const char* kProbeBackendSymbol = "tutti_probe_backend";  // ProbeBackend
 
-}  // namespace tutti
+}  // namespace tutti::comm

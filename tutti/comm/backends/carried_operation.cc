@@ -7,7 +7,7 @@
 #include "tutti/comm/kernels/widen.h"
 #include "tutti/comm/layout.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 DType real_of(DType dtype) { return dtype == DType::kC64 ? DType::kF32 : dtype == DType::kC128 ? DType::kF64 : dtype; }
@@ -117,4 +117,4 @@ Result<std::unique_ptr<Operation>> start_carried(Backend& backend, const Request
 
 BackendServices backend_services() { return {.reduce_pair = reduce_pair, .find_cuda_library = cuda::find_library}; }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -7,11 +7,11 @@
 
 #include "tutti/comm/backends/backend.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Starts `request` on rank `rank` of `size`. `backend` must outlive the operation.
 Result<std::unique_ptr<Operation>> start_carried(Backend& backend, const Request& request, std::uint64_t sequence,
                                                  int rank, int size);
 BackendServices backend_services();
 
-}  // namespace tutti
+}  // namespace tutti::comm

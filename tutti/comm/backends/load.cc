@@ -10,7 +10,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 const std::vector<std::string> kCpuEngines = {"tutti", "gloo", "mpi"}, kCudaEngines = {"staged", "nccl"};
@@ -137,4 +137,4 @@ Result<std::unique_ptr<Backend>> open_backend(const std::string& name, const Bac
   return backend;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

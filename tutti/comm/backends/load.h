@@ -5,7 +5,7 @@
 
 #include "tutti/comm/backends/backend.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // The name of the backend for each kind of device memory.
 struct Engines {
@@ -28,4 +28,4 @@ Result<std::unique_ptr<Backend>> open_backend(const std::string& name, const Bac
 // Whether open_backend() would succeed, as far as this rank alone can determine.
 Status probe_backend(const std::string& name, const BackendSetup& setup);
 
-}  // namespace tutti
+}  // namespace tutti::comm

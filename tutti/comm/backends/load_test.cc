@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -82,4 +82,4 @@ TEST(OpenBackend, NamesTheFileOfAnotherVersion) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -11,7 +11,7 @@ namespace {
 constexpr Duration kLookAgain = std::chrono::microseconds(50);
 
 // A collective of a group of one: a copy on the device.
-class DeviceCopy final : public Operation {
+class DeviceCopy final : public comm::Operation {
  public:
   DeviceCopy(const Runtime& runtime, std::shared_ptr<Pool> pool, int device)
       : runtime_(runtime), pool_(std::move(pool)), device_(device) {}
@@ -24,14 +24,14 @@ class DeviceCopy final : public Operation {
     stream_ = TUTTI_TRY(pool_->take_stream(device_));
     copied_ = TUTTI_TRY(Event::make(runtime_));
     TUTTI_TRY(runtime_.check(runtime_.cudaStreamWaitEvent(stream_, ready.get(), 0), "order two streams"));
-    const std::size_t bytes = extent_of(request, 0, 1)->out * size_of(request.dtype);
+    const std::size_t bytes = comm::extent_of(request, 0, 1)->out * size_of(request.dtype);
     if (bytes > 0 && request.in && request.in != request.out)
       TUTTI_TRY(runtime_.check(runtime_.cudaMemcpyAsync(request.out, request.in, bytes, kAnyDirection, stream_),
                                "copy on the GPU"));
     return copied_.record(stream_);
   }
-  Result<Progress> step() override { return TUTTI_TRY(copied_.has_passed()) ? Progress::kDone : Progress::kBlocked; }
-  void blockers(Blockers& blockers) const override {
+  Result<comm::Progress> step() override { return TUTTI_TRY(copied_.has_passed()) ? comm::Progress::kDone : comm::Progress::kBlocked; }
+  void blockers(comm::Blockers& blockers) const override {
     blockers.on_device = true;
     blockers.look_again = kLookAgain;
   }
@@ -52,7 +52,7 @@ Calls::~Calls() {
     if (const auto r = runtime(); r.ok()) (*r)->cudaStreamDestroy(nccl_stream_);
 }
 
-Status Calls::carry_by(std::unique_ptr<Backend> nccl, int device) {
+Status Calls::carry_by(std::unique_ptr<comm::Backend> nccl, int device) {
   const Runtime* const r = TUTTI_TRY(runtime_with(device));
   const OnDevice current(*r, device);
   TUTTI_TRY(r->check(r->cudaStreamCreateWithFlags(&nccl_stream_, kNonBlocking), "make a stream"));
@@ -78,7 +78,7 @@ Result<std::shared_ptr<Pool>> Calls::pool(const Runtime& runtime) {
   return pool_;
 }
 
-Result<std::unique_ptr<Operation>> Calls::start(const Request& request, std::uint64_t sequence, Event ready) {
+Result<std::unique_ptr<comm::Operation>> Calls::start(const Request& request, std::uint64_t sequence, Event ready) {
   const Runtime* const r = TUTTI_TRY(runtime());
   if (is_by_nccl(request)) {
     const OnDevice current(*r, nccl_device_);
@@ -99,7 +99,7 @@ Result<std::unique_ptr<Operation>> Calls::start(const Request& request, std::uin
 Status Calls::run_alone(const Request& request, Duration limit) {
   const Runtime* const r = TUTTI_TRY(runtime());
   Event ready = TUTTI_TRY(mark(request));
-  std::unique_ptr<Operation> operation;
+  std::unique_ptr<comm::Operation> operation;
   if (is_reduction(request.kind) && request.op == ReduceOp::kPremulSum) {
     operation = TUTTI_TRY(start(request, 0, std::move(ready)));
   } else {
@@ -108,10 +108,10 @@ Status Calls::run_alone(const Request& request, Duration limit) {
     operation = std::move(copy);
   }
   for (const auto deadline = Deadline::after(limit);;) {
-    const Progress progress = TUTTI_TRY(operation->step());
-    if (progress == Progress::kDone) return {};
+    const comm::Progress progress = TUTTI_TRY(operation->step());
+    if (progress == comm::Progress::kDone) return {};
     if (deadline.expired()) return deadline.error(detail::words("still waiting for cuda:", request.device));
-    if (progress == Progress::kBlocked) std::this_thread::yield();
+    if (progress == comm::Progress::kBlocked) std::this_thread::yield();
   }
 }
 

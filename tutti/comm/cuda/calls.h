@@ -22,13 +22,13 @@ class Calls {
 
   // Carries calls by NCCL, which all members have opened. This rank's buffers are on `device`. Call before the first
   // start().
-  Status carry_by(std::unique_ptr<Backend> nccl, int device);
+  Status carry_by(std::unique_ptr<comm::Backend> nccl, int device);
 
   // Records the position of the caller's stream. Runs in the caller's thread. Reports errors of the device.
   Result<Event> mark(const Request& request) const;
   // Called by the driver of the group, one call at a time. `request` is valid; its splits live until the operation has
   // ended.
-  Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t sequence, Event ready);
+  Result<std::unique_ptr<comm::Operation>> start(const Request& request, std::uint64_t sequence, Event ready);
   // For a group of one: runs the call and waits for at most `limit`.
   Status run_alone(const Request& request, Duration limit);
   // The group has failed: operations in flight end soon. Any thread.
@@ -44,7 +44,7 @@ class Calls {
   std::map<int, SendTurns> turns_;
   int nccl_device_ = kHost;
   void* nccl_stream_ = nullptr;  // runs all NCCL calls of the group, in order
-  std::unique_ptr<Backend> nccl_;
+  std::unique_ptr<comm::Backend> nccl_;
 };
 
 }  // namespace tutti::cuda

@@ -28,7 +28,7 @@ Pieces::Pieces(const Request& request, int rank, int size, std::size_t most)
       element_(size_of(request.dtype)) {
   const bool has_parts = gives_parts(request.kind) || gets_parts(request.kind);
   const std::size_t vector =
-      has_common_splits(request.kind) ? common_splits(request)[std::size_t(rank)] : request.count;
+      has_common_splits(request.kind) ? comm::common_splits(request)[std::size_t(rank)] : request.count;
   const auto lay_out = [&](Side& side, Verb::Buffer buffer, const std::vector<std::size_t>& splits) {
     if (buffer != Verb::Buffer::kParts)
       side.parts = {vector};
@@ -36,8 +36,8 @@ Pieces::Pieces(const Request& request, int rank, int size, std::size_t most)
       side.parts = splits.empty() ? std::vector<std::size_t>(std::size_t(size), request.count) : splits;
   };
   const bool is_one_buffer = verb(request.kind).in == Verb::Buffer::kNone;  // which the sender does not write
-  if (gives(request, rank)) lay_out(in_, verb(request.kind).in, in_splits_);
-  if (gets(request, rank) && !(is_one_buffer && gives(request, rank)))
+  if (comm::gives(request, rank)) lay_out(in_, verb(request.kind).in, in_splits_);
+  if (comm::gets(request, rank) && !(is_one_buffer && comm::gives(request, rank)))
     lay_out(out_, verb(request.kind).out, out_splits_);
   std::size_t largest = 0;
   for (const Side* side : {&in_, &out_})

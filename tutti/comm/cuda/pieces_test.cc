@@ -80,7 +80,7 @@ TEST(Pieces, TogetherCoverTheCall) {
             (gives_parts(request.kind) ? request.in_splits : request.out_splits) = splits;
           if (is_point_to_point(request.kind) && size == 1) continue;
           const Pieces pieces(request, rank, size, most);
-          const Extent extent = *extent_of(request, rank, size);
+          const comm::Extent extent = *comm::extent_of(request, rank, size);
           const bool gives = request.kind == Kind::kBroadcast && rank == 0;
           std::vector<int> read(gives ? extent.out : extent.in), written(gives ? 0 : extent.out);
           for (std::size_t k = 0; k < pieces.number(); ++k) {

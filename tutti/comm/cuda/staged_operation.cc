@@ -35,7 +35,7 @@ struct Slot {
   Event copied;  // the copy in, then the copy out
 };
 
-class StagedOperation final : public Operation {
+class StagedOperation final : public comm::Operation {
  public:
   StagedOperation(const StagedSetup& setup, const Request& request, std::uint64_t sequence)
       : setup_(setup),
@@ -84,7 +84,7 @@ class StagedOperation final : public Operation {
     return {};
   }
 
-  Result<Progress> step() override {
+  Result<comm::Progress> step() override {
     const OnDevice current(runtime_, device_);
     auto progress = advance();
     if (progress.ok()) return progress;
@@ -94,7 +94,7 @@ class StagedOperation final : public Operation {
   }
 
   std::optional<bool> awaits_this_core() const override { return on_host_ ? on_host_->awaits_this_core() : false; }
-  void blockers(Blockers& blockers) const override {
+  void blockers(comm::Blockers& blockers) const override {
     if (on_host_) on_host_->blockers(blockers);
     if (on_host_ && copied_in_ <= carried_ && copied_out_ == carried_) return;
     blockers.on_device = !on_host_;
@@ -102,7 +102,7 @@ class StagedOperation final : public Operation {
   }
 
  private:
-  Result<Progress> advance() {
+  Result<comm::Progress> advance() {
     if (number_ == 0) return agree();
     bool moved = false;
     while (sent_in_ < number_ && sent_in_ < copied_out_ + slots_.size()) {
@@ -115,20 +115,20 @@ class StagedOperation final : public Operation {
       moved = true;
     }
     if (on_host_) {  // a receive may run before `ready` has passed; its copy to the GPU waits for `ready`
-      const Progress progress = TUTTI_TRY(on_host_->step());
-      moved |= progress != Progress::kBlocked;
-      if (progress == Progress::kDone) {
+      const comm::Progress progress = TUTTI_TRY(on_host_->step());
+      moved |= progress != comm::Progress::kBlocked;
+      if (progress == comm::Progress::kDone) {
         on_host_.reset();
         TUTTI_TRY(copy_out(carried_++));
       }
     }
     while (copied_out_ < carried_ && TUTTI_TRY(slot(copied_out_).copied.has_passed())) ++copied_out_, moved = true;
-    if (copied_out_ == number_) return Progress::kDone;
-    return moved ? Progress::kMoved : Progress::kBlocked;
+    if (copied_out_ == number_) return comm::Progress::kDone;
+    return moved ? comm::Progress::kMoved : comm::Progress::kBlocked;
   }
 
   // Agrees on the largest number of pieces of all ranks.
-  Result<Progress> agree() {
+  Result<comm::Progress> agree() {
     if (!on_host_) {
       agreed_ = std::int64_t(pieces_.number());
       on_host_ = TUTTI_TRY(setup_.start_on_host({.kind = Kind::kAllReduce,
@@ -139,11 +139,11 @@ class StagedOperation final : public Operation {
                                                  .count = 1},
                                                 sequence_));
     }
-    const Progress progress = TUTTI_TRY(on_host_->step());
-    if (progress != Progress::kDone) return progress;
+    const comm::Progress progress = TUTTI_TRY(on_host_->step());
+    if (progress != comm::Progress::kDone) return progress;
     on_host_.reset();
     number_ = std::size_t(agreed_);
-    return Progress::kMoved;
+    return comm::Progress::kMoved;
   }
 
   Slot& slot(std::size_t piece) { return slots_[piece % slots_.size()]; }
@@ -216,16 +216,16 @@ class StagedOperation final : public Operation {
   std::vector<Slot> slots_;
   // Pieces that have reached each step so far. Each number is at most the one before it.
   std::size_t sent_in_ = 0, copied_in_ = 0, carried_ = 0, copied_out_ = 0;
-  std::unique_ptr<Operation> on_host_;  // destroyed first: uses a slot
+  std::unique_ptr<comm::Operation> on_host_;  // destroyed first: uses a slot
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Operation>> start_staged(const StagedSetup& setup, const Request& request,
+Result<std::unique_ptr<comm::Operation>> start_staged(const StagedSetup& setup, const Request& request,
                                                 std::uint64_t sequence, Event ready) {
   auto operation = std::make_unique<StagedOperation>(setup, request, sequence);
   TUTTI_TRY(operation->begin(std::move(ready)));
-  return std::unique_ptr<Operation>(std::move(operation));
+  return std::unique_ptr<comm::Operation>(std::move(operation));
 }
 
 }  // namespace tutti::cuda

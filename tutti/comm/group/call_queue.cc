@@ -43,7 +43,7 @@ auto guarded(const Act& act) -> decltype(act()) {
   }
 }
 
-Result<Progress> step(Operation& operation) {
+Result<comm::Progress> step(comm::Operation& operation) {
   return guarded([&] { return operation.step(); });
 }
 
@@ -74,33 +74,33 @@ bool CallQueue::lock_after_tries() {
 
 // Whether to try again at once rather than to give the core away. Where ranks outnumber the cores: only if it is known
 // that no awaited rank needs this one. Elsewhere: unless it is known that one does.
-bool CallQueue::keeps_core(const Operation& operation, int& tries) const {
+bool CallQueue::keeps_core(const comm::Operation& operation, int& tries) const {
   const SpinPolicy& spin = setup_.spin;
   if (spin.pauses == 0) return tries < spin.stays && operation.awaits_this_core() == false;
-  if (tries < spin.pauses && tries % kTriesPerCoreCheck == 0 && operation.awaits_this_core() == true)
+  if (tries < spin.pauses && tries % comm::kTriesPerCoreCheck == 0 && operation.awaits_this_core() == true)
     tries = spin.pauses;
   return tries < spin.pauses;
 }
 
 // Peers that died and deadlines are the progress thread's to notice: no thread waits here for long.
-Status CallQueue::run_inline(StartedOperation started, const Request& request, std::uint64_t sequence) {
-  Operation& operation = *started.operation;
+Status CallQueue::run_inline(comm::StartedOperation started, const Request& request, std::uint64_t sequence) {
+  comm::Operation& operation = *started.operation;
   std::optional<Deadline> deadline;
   Clock::time_point blocked_since{};
   int tries = 0;
   for (;;) {
-    Result<Progress> progress = step(operation);
+    Result<comm::Progress> progress = step(operation);
     if (!progress.ok()) {
       fail(request, sequence, {.error = progress.error()});
       return hand_over(std::move(started), request, sequence, deadline_of(request));
     }
-    if (*progress == Progress::kDone) {
+    if (*progress == comm::Progress::kDone) {
       if (FlightRing* const record = flight(request.kind)) record->ended(sequence, true);
       started.owned.reset();  // with the lock: operations share what they are made of
       unlock();
       return {};
     }
-    if (*progress == Progress::kMoved) {
+    if (*progress == comm::Progress::kMoved) {
       tries = 0;
       blocked_since = {};
       continue;
@@ -122,7 +122,7 @@ Status CallQueue::run_inline(StartedOperation started, const Request& request, s
 }
 
 Status CallQueue::run_inline(const Request& request, std::uint64_t sequence) {
-  Result<StartedOperation> started = guarded([&] { return setup_.paths->start(request, sequence); });
+  Result<comm::StartedOperation> started = guarded([&] { return setup_.paths->start(request, sequence); });
   if (started.ok()) return run_inline(*std::move(started), request, sequence);
   fail(request, sequence, {.error = started.error()});
   return hand_over({}, request, sequence, deadline_of(request));
@@ -130,7 +130,7 @@ Status CallQueue::run_inline(const Request& request, std::uint64_t sequence) {
 
 // A long wait: the progress thread goes on with the operation while this thread sleeps. So it does with a call that has
 // failed, and ends when the cause is known. An operation on the stack of this thread stays there until it has ended.
-Status CallQueue::hand_over(StartedOperation started, const Request& request, std::uint64_t sequence,
+Status CallQueue::hand_over(comm::StartedOperation started, const Request& request, std::uint64_t sequence,
                             Deadline deadline) {
   // Another thread's call may have been handed over, and ended, but its result not yet been read.
   const bool kept = !long_call_in_use_.exchange(true, std::memory_order_acquire);
@@ -285,7 +285,7 @@ bool CallQueue::try_drive(Clock::time_point time) {
   return drive(time, true);
 }
 
-void CallQueue::blockers(Blockers& blockers) {
+void CallQueue::blockers(comm::Blockers& blockers) {
   if (waiting_.load() > 0 || !driver_.try_lock()) return;
   const DriverUnlocker unlocker(driver_);
   if (!is_running()) return;
@@ -363,7 +363,7 @@ void CallQueue::take_arrivals() {
 bool CallQueue::start(Submission& submission) {
   const Request& request = submission.request;
   if (is_tracing()) submission.traced_since = now();
-  auto started = guarded([&]() -> Result<StartedOperation> {
+  auto started = guarded([&]() -> Result<comm::StartedOperation> {
     return request.device == kHost
                ? setup_.paths->start(request, submission.sequence)
                : setup_.paths->start_on_device(request, submission.sequence, std::move(submission.ready));
@@ -389,16 +389,16 @@ bool CallQueue::drive_one(Submission& submission, Clock::time_point time, bool c
   bool moved = false;
   std::optional<Trouble> trouble;
   for (;;) {
-    Result<Progress> progress = step(*submission.operation);
+    Result<comm::Progress> progress = step(*submission.operation);
     if (!progress.ok()) {
       fail(submission.request, submission.sequence, {.error = progress.error()});
       return true;
     }
-    if (*progress == Progress::kDone) {
+    if (*progress == comm::Progress::kDone) {
       finish(submission, {});
       return true;
     }
-    if (*progress == Progress::kMoved) {
+    if (*progress == comm::Progress::kMoved) {
       moved = true;
       trouble.reset();
     } else if (trouble) {

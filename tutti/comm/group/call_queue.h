@@ -75,8 +75,8 @@ class Submission {
   Request request;
   CallSite site;  // of the call
   std::uint64_t sequence = 0;
-  Operation* operation = nullptr;  // null: not started. Owned, the group's own, or on the stack of the call that waits
-  std::unique_ptr<Operation> owned;
+  comm::Operation* operation = nullptr;  // null: not started. Owned, the group's own, or on the stack of the call that waits
+  std::unique_ptr<comm::Operation> owned;
   cuda::Event ready;                       // of a call on a GPU: where the caller's stream stood
   std::optional<Deadline> deadline;        // from submission
   Clock::time_point warn_at{};             // the owner logs a warning then; max(): it has
@@ -138,7 +138,7 @@ class CallQueue {
   DriverLock& driver() TUTTI_RETURNS_CAPABILITY(driver_) { return driver_; }
   // Carry out a call on the calling thread: one whose operation has started, or one that the paths start. An operation
   // that is not owned has to stay until they return.
-  Status run_inline(StartedOperation started, const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
+  Status run_inline(comm::StartedOperation started, const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
   Status run_inline(const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
 
   std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;
@@ -161,7 +161,7 @@ class CallQueue {
   // ---- The progress thread ----
   bool try_drive(Clock::time_point time);  // false if nothing moved or another thread drives
   // What the calls wait for; nothing while other threads drive, who will notify() when they stop.
-  void blockers(Blockers& blockers);
+  void blockers(comm::Blockers& blockers);
   // How long the queue need not be looked at, as far as deadlines and warnings go.
   Duration next_check(Clock::time_point time);
   bool retire_if_idle();
@@ -180,10 +180,10 @@ class CallQueue {
   bool end_all() TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
   void finish(Submission& submission, Status result) TUTTI_REQUIRES(driver_);
   Entries::iterator remove(Entries& from, Entries::iterator entry) TUTTI_REQUIRES(driver_);
-  Status hand_over(StartedOperation started, const Request& request, std::uint64_t sequence, Deadline deadline)
+  Status hand_over(comm::StartedOperation started, const Request& request, std::uint64_t sequence, Deadline deadline)
       TUTTI_RELEASE(driver_);
   void fail(const Request& request, std::uint64_t sequence, Trouble trouble) TUTTI_REQUIRES(driver_);
-  bool keeps_core(const Operation& operation, int& tries) const;
+  bool keeps_core(const comm::Operation& operation, int& tries) const;
   Clock::time_point due(const Submission& submission) const;
   Deadline deadline_of(const Request& request) const {
     return Deadline::after(request.limit.count() ? request.limit : setup_.limit);

@@ -20,8 +20,8 @@ using testing::IsEmpty;
 
 // What becomes of one call; the test changes it between turns.
 struct Call {
-  std::atomic<Progress> next{Progress::kBlocked};
-  std::function<Result<Progress>()> act;  // instead, if there is one
+  std::atomic<comm::Progress> next{comm::Progress::kBlocked};
+  std::function<Result<comm::Progress>()> act;  // instead, if there is one
   bool lets_next_start = false;
   std::atomic<int> steps{0};
   std::shared_ptr<Submission> submission;
@@ -32,15 +32,15 @@ struct Call {
   }
 };
 
-class FakeOperation final : public Operation {
+class FakeOperation final : public comm::Operation {
  public:
   explicit FakeOperation(Call& call) : call_(call) {}
-  Result<Progress> step() override {
+  Result<comm::Progress> step() override {
     ++call_.steps;
     return call_.act ? call_.act() : call_.next.load();
   }
   bool lets_next_start() const override { return call_.lets_next_start; }
-  void blockers(Blockers& blockers) const override { blockers.ranks.push_back(1); }
+  void blockers(comm::Blockers& blockers) const override { blockers.ranks.push_back(1); }
 
  private:
   Call& call_;
@@ -107,11 +107,11 @@ TEST_F(CallQueueTest, CollectivesAreCarriedOutOneAfterAnotherInTheirOrder) {
   EXPECT_EQ(second.submission->sequence, 2u);
   EXPECT_FALSE(turn());
   EXPECT_EQ(first.steps, 1);
-  second.next = Progress::kDone;
+  second.next = comm::Progress::kDone;
   EXPECT_FALSE(turn());
   EXPECT_FALSE(second.is_done()) << "it would meet the peers in the middle of the first";
   EXPECT_EQ(second.steps, 0);
-  first.next = Progress::kDone;
+  first.next = comm::Progress::kDone;
   EXPECT_TRUE(turn());
   EXPECT_TRUE(first.is_done() && second.is_done());
   EXPECT_TRUE(queue_.is_idle());
@@ -121,7 +121,7 @@ TEST_F(CallQueueTest, SendsAndReceivesProceedBesideACollective) {
   Call &blocked = collective(), &receive = submit(Kind::kRecv), &send = submit(Kind::kSend);
   EXPECT_EQ(receive.submission->sequence, 1u) << "numbered by themselves";
   EXPECT_FALSE(turn());
-  send.next = Progress::kDone;
+  send.next = comm::Progress::kDone;
   EXPECT_TRUE(turn());
   EXPECT_TRUE(send.is_done());
   EXPECT_FALSE(receive.is_done() || blocked.is_done());
@@ -130,12 +130,12 @@ TEST_F(CallQueueTest, SendsAndReceivesProceedBesideACollective) {
 TEST_F(CallQueueTest, ACollectiveThatGoesOnByItselfLetsTheNextOneStart) {
   Call &on_gpu = collective(), &next = collective(), &last = collective();
   on_gpu.lets_next_start = true;
-  next.next = Progress::kDone;
+  next.next = comm::Progress::kDone;
   EXPECT_TRUE(turn());
   EXPECT_TRUE(next.is_done());
   EXPECT_FALSE(on_gpu.is_done());
   EXPECT_EQ(last.steps, 1);
-  on_gpu.next = Progress::kDone;
+  on_gpu.next = comm::Progress::kDone;
   EXPECT_TRUE(turn());
   EXPECT_TRUE(on_gpu.is_done());
 }
@@ -184,7 +184,7 @@ TEST_F(CallQueueTest, AnErrorEndsEveryCallAndLaterOnesWithTheErrorOfTheOwner) {
   EXPECT_THAT(reports_, ElementsAre("#1 broken"));
   const int steps = receive.steps;
   Call& later = submit(Kind::kSend);
-  for (Call* call : {&failing, &behind, &receive, &later}) call->next = Progress::kDone;
+  for (Call* call : {&failing, &behind, &receive, &later}) call->next = comm::Progress::kDone;
   EXPECT_FALSE(turn()) << "no call is stepped while the cause is being found out";
   EXPECT_EQ(receive.steps, steps);
   queue_.end_with(Error{.detail = "the cause"});
@@ -197,14 +197,14 @@ TEST_F(CallQueueTest, AnErrorEndsEveryCallAndLaterOnesWithTheErrorOfTheOwner) {
 }
 
 TEST_F(CallQueueTest, AnOperationThatThrowsIsAnErrorAndTheDriverLockIsFree) {
-  collective().act = []() -> Result<Progress> { throw std::runtime_error("no invariant"); };
+  collective().act = []() -> Result<comm::Progress> { throw std::runtime_error("no invariant"); };
   EXPECT_TRUE(turn());
   EXPECT_THAT(reports_, ElementsAre("#1 no invariant"));
   EXPECT_TRUE(lock_is_free());
 }
 
 TEST_F(CallQueueTest, MemoryThatRunsOutIsAnError) {
-  submit(Kind::kRecv).act = []() -> Result<Progress> { throw std::bad_alloc(); };
+  submit(Kind::kRecv).act = []() -> Result<comm::Progress> { throw std::bad_alloc(); };
   EXPECT_TRUE(turn());
   EXPECT_THAT(reports_, ElementsAre("#1 no memory is left for the call"));
 }
@@ -215,7 +215,7 @@ TEST_F(CallQueueTest, ADriverThatThrowsLeavesTheQueueUsable) {
   EXPECT_THROW(turn(), std::runtime_error);
   EXPECT_TRUE(lock_is_free());
   check_throws_ = false;
-  call.next = Progress::kDone;
+  call.next = comm::Progress::kDone;
   EXPECT_TRUE(turn());
   EXPECT_TRUE(call.is_done());
 }
@@ -242,7 +242,7 @@ TEST_F(CallQueueTest, APeerThatIsGoneFailsTheCall) {
 
 TEST_F(CallQueueTest, APeerThatHasDoneItsPartMayGo) {
   Call& call = collective();
-  call.act = [&]() -> Result<Progress> { return call.steps > 1 ? Progress::kDone : Progress::kBlocked; };
+  call.act = [&]() -> Result<comm::Progress> { return call.steps > 1 ? comm::Progress::kDone : comm::Progress::kBlocked; };
   trouble_ = Trouble{Error{.detail = "has left"}};
   EXPECT_TRUE(turn());
   EXPECT_EQ(call.error(), "");
@@ -251,10 +251,10 @@ TEST_F(CallQueueTest, APeerThatHasDoneItsPartMayGo) {
 
 TEST_F(CallQueueTest, OnlyOneThreadDrives) {
   Call& call = collective();
-  call.next = Progress::kDone;
+  call.next = comm::Progress::kDone;
   if (!queue_.driver().try_lock()) FAIL() << "nobody drives";
   EXPECT_FALSE(turn());
-  Blockers blockers;
+  comm::Blockers blockers;
   queue_.blockers(blockers);
   EXPECT_THAT(blockers.ranks, IsEmpty());
   queue_.driver().unlock();
@@ -269,11 +269,11 @@ TEST_F(CallQueueTest, AnInlineCallThatTakesLongIsHandedOver) {
   std::thread caller([&] {
     while (!queue_.lock_soon()) {
     }
-    result = queue_.run_inline(StartedOperation(&operation), {.kind = Kind::kBarrier}, 1);
+    result = queue_.run_inline(comm::StartedOperation(&operation), {.kind = Kind::kBarrier}, 1);
   });
   EXPECT_TRUE(test::eventually([&] { return !queue_.is_idle(); }));
   EXPECT_FALSE(queue_.try_drive(now()));
-  call.next = Progress::kDone;
+  call.next = comm::Progress::kDone;
   EXPECT_TRUE(test::eventually([&] { return queue_.try_drive(now()); }));
   caller.join();
   EXPECT_TRUE(result.ok());
@@ -287,7 +287,7 @@ TEST_F(CallQueueTest, AnInlineCallThatFailsWaitsForTheCause) {
   std::thread caller([&] {
     while (!queue_.lock_soon()) {
     }
-    result = queue_.run_inline(StartedOperation(&operation), {.kind = Kind::kBarrier}, 1);
+    result = queue_.run_inline(comm::StartedOperation(&operation), {.kind = Kind::kBarrier}, 1);
   });
   EXPECT_TRUE(test::eventually([&] { return !queue_.is_idle(); }));
   EXPECT_FALSE(queue_.try_drive(now())) << "the cause is not known";
@@ -298,8 +298,8 @@ TEST_F(CallQueueTest, AnInlineCallThatFailsWaitsForTheCause) {
   EXPECT_EQ(result.error().detail, "the cause");
 }
 
-class Unwilling final : public Backend {
-  Result<std::unique_ptr<Operation>> start(const Request&, std::uint64_t) override {
+class Unwilling final : public comm::Backend {
+  Result<std::unique_ptr<comm::Operation>> start(const Request&, std::uint64_t) override {
     throw std::runtime_error("cannot start");
   }
   void abort() override {}

@@ -13,7 +13,7 @@ constexpr const char* kWaitsKey = "waits";
 
 }  // namespace
 
-std::string awaited_text(const Request& request, const Blockers& blockers) {
+std::string awaited_text(const Request& request, const comm::Blockers& blockers) {
   if (blockers.ranks.empty())
     return blockers.on_device ? detail::words("what stands before it on cuda:", request.device) : "its peers";
   std::vector<int> ranks = blockers.ranks;

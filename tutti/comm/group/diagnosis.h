@@ -24,7 +24,7 @@
 namespace tutti::comm {
 
 // "ranks 1-3", what a blocked operation of `request` waits for.
-std::string awaited_text(const Request& request, const Blockers& blockers);
+std::string awaited_text(const Request& request, const comm::Blockers& blockers);
 
 class Diagnosis {
  public:

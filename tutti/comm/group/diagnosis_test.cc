@@ -138,7 +138,7 @@ TEST_F(DiagnosisOfRank0, TheHintOfATimeoutDependsOnWhetherARankIsStopped) {
 }
 
 TEST(AwaitedText, NamesEachRankOnce) {
-  Blockers blockers;
+  comm::Blockers blockers;
   EXPECT_EQ(awaited_text({}, blockers), "its peers");
   blockers.ranks = {3, 1, 2, 3};
   EXPECT_EQ(awaited_text({}, blockers), "ranks 1-3");

@@ -24,7 +24,7 @@ std::string path_name(FlightPath way) {
     case FlightPath::kPlan:
       break;
   }
-  return name(Algorithm(int(way) - int(FlightPath::kPlan)));
+  return name(comm::Algorithm(int(way) - int(FlightPath::kPlan)));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace tutti {
 
 // The path of an operation: one byte of FlightCall::shape. kPlan + n: Algorithm(n).
 enum class FlightPath : std::uint8_t { kNotYetKnown, kDirect, kLink, kGloo, kMpi, kNccl, kStaged, kPlan };
-inline FlightPath path_of(Algorithm algorithm) { return FlightPath(int(FlightPath::kPlan) + int(algorithm)); }
+inline FlightPath path_of(comm::Algorithm algorithm) { return FlightPath(int(FlightPath::kPlan) + int(algorithm)); }
 
 inline std::uint64_t flight_shape(const Request& r, FlightPath way) {
   return std::uint64_t(way) << 56 | std::uint64_t(r.kind) << 48 | std::uint64_t(r.dtype) << 40 |

@@ -64,8 +64,8 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
 // ---- Calls ----
 
 Status GroupState::validate(const Request& request) const {
-  if (is_right_at_a_glance(request, size())) return {};
-  const Status status = tutti::validate(request, rank(), size());
+  if (comm::is_right_at_a_glance(request, size())) return {};
+  const Status status = comm::validate(request, rank(), size());
   return status.ok() ? status : complete(status.error(), request, queue_.last_sequence(Kind::kBarrier));
 }
 
@@ -93,8 +93,8 @@ Status GroupState::run(const Request& request, CallSite at) {
 Status GroupState::run_inline(const Request& request, CallSite at) {
   std::atomic<std::uint64_t>& last = queue_.sequence(request.kind);
   FlightRing* const flight = queue_.flight(request.kind);
-  if (DirectChannel* const direct = paths_.direct(); direct && !is_point_to_point(request.kind)) {
-    InlineCall call = try_inline(*direct, request, queue_.spin().pauses, flight, last, at);
+  if (comm::DirectChannel* const direct = paths_.direct(); direct && !is_point_to_point(request.kind)) {
+    comm::InlineCall call = comm::try_inline(*direct, request, queue_.spin().pauses, flight, last, at);
     if (call.done) {
       queue_.unlock();
       return {};
@@ -103,8 +103,8 @@ Status GroupState::run_inline(const Request& request, CallSite at) {
       call.sequence = last.fetch_add(1, std::memory_order_relaxed) + 1;
       if (flight) flight->started(call.sequence, flight_call(request, at, FlightPath::kDirect));
     }
-    DirectOperation operation(*direct, request, call.sequence, call);
-    return queue_.run_inline(StartedOperation(&operation), request, call.sequence);
+    comm::DirectOperation operation(*direct, request, call.sequence, call);
+    return queue_.run_inline(comm::StartedOperation(&operation), request, call.sequence);
   }
   const std::uint64_t sequence = last.fetch_add(1) + 1;
   if (flight) flight->started(sequence, flight_call(request, at, paths_.flight_path(request)));
@@ -158,7 +158,7 @@ void GroupState::call_failed(const Request& request, std::uint64_t sequence, Tro
 
 // A call that has not started waits for whatever the head of the queue waits for.
 void GroupState::call_overdue(const Submission& call, const Submission& blocked) {
-  Blockers blockers;
+  comm::Blockers blockers;
   blocked.operation->blockers(blockers);
   std::string detail = "still waiting for ";
   if (&blocked != &call)
@@ -196,7 +196,7 @@ std::optional<Trouble> GroupState::check(Submission& call, Clock::time_point tim
 void GroupState::compare(Submission& call, const std::vector<int>& awaited) {
   const Request& r = call.request;
   call.compare_after *= 2;
-  const std::string count = r.kind == Kind::kBarrier || has_splits(r) ? std::string("-") : std::to_string(r.count);
+  const std::string count = r.kind == Kind::kBarrier || comm::has_splits(r) ? std::string("-") : std::to_string(r.count);
   diagnosis_.compare({.sequence = call.sequence,
                       .signature = detail::words(
                           std::to_string(call.sequence), " ", name(r.kind), " ", name(r.dtype), " ",
@@ -206,7 +206,7 @@ void GroupState::compare(Submission& call, const std::vector<int>& awaited) {
                       .awaited = awaited});
 }
 
-void GroupState::warn(Submission& call, const Blockers& blockers) {
+void GroupState::warn(Submission& call, const comm::Blockers& blockers) {
   call.warn_at = Clock::time_point::max();
   diagnosis_.warn(call_text(call.request, call.sequence) + " on group " + spec_.name + ", rank " +
                   std::to_string(rank()) + ", has waited " + seconds_text(call.deadline->waited()) + " of " +

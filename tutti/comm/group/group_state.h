@@ -34,7 +34,7 @@ class GroupState final : private CallQueue::Owner {
   const std::shared_ptr<Process>& process_ptr() const { return process_; }
   bool is_direct() const { return paths_.is_direct(); }
   const std::string& engine() const { return process_->engine_name; }
-  const Selector* selector() const { return paths_.selector(); }
+  const comm::Selector* selector() const { return paths_.selector(); }
   const char* device_engine(const Request& request) const { return paths_.device_engine(request); }
   std::string device() const { return paths_.device(); }  // where this rank computes
   Duration limit() const { return limit_; }
@@ -68,7 +68,7 @@ class GroupState final : private CallQueue::Owner {
   Status run_inline(const Request& request, CallSite at) TUTTI_RELEASE(queue_.driver());
   void run_alone_on_device(Submission& submission);
   void compare(Submission& call, const std::vector<int>& awaited);
-  void warn(Submission& call, const Blockers& blockers);
+  void warn(Submission& call, const comm::Blockers& blockers);
   Error complete(Error error, const Request& request, std::uint64_t sequence) const;
   Status why_ended(const Request& request);
   Status turn_away(const Request& request, CallSite at);  // why_ended(), on record
@@ -79,7 +79,7 @@ class GroupState final : private CallQueue::Owner {
   const Duration limit_;
   std::atomic<std::uint64_t> children_{0};
   const std::shared_ptr<FlightTrack> flight_;  // null: off, or a group of one
-  Blockers blockers_;                          // the driver's, in check()
+  comm::Blockers blockers_;                          // the driver's, in check()
 
   const Peers peers_;
   Paths paths_;

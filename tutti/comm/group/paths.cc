@@ -44,7 +44,7 @@ Status Paths::open(const GatherTexts& gather, Deadline deadline) {
   if (size() == 1) return {};
   std::vector<int> nodes;
   for (int r = 0; r < size(); ++r) nodes.push_back(member(r).node);
-  hosts_ = Hosts(nodes);
+  hosts_ = comm::Hosts(nodes);
   here_ = hosts_.ranks_on(hosts_.host_of(rank()));
   for (int r = 0; r < size(); ++r) peer_gone_.push_back(std::make_unique<std::atomic<bool>>(false));
   TUTTI_TRY(open_control_block(gather));
@@ -56,7 +56,7 @@ Status Paths::open(const GatherTexts& gather, Deadline deadline) {
   if (spec_.id == kWorldId && hosts_.count() > 1) TUTTI_TRY(learn_network(deadline));
   if (!direct_) open_plans();
   point_to_point_ =
-      std::make_unique<PointToPoint>(link_pointers_[kMessages], [this](int peer) { return peers_.has_left(peer); });
+      std::make_unique<comm::PointToPoint>(link_pointers_[kMessages], [this](int peer) { return peers_.has_left(peer); });
   return open_nccl(deadline);
 }
 
@@ -64,7 +64,7 @@ Status Paths::open(const GatherTexts& gather, Deadline deadline) {
 Status Paths::open_control_block(const GatherTexts& gather) {
   Process& p = process_;
   const int sharing = int(here_.size());
-  const std::size_t bytes = GroupControl::bytes(sharing);
+  const std::size_t bytes = comm::GroupControl::bytes(sharing);
   std::string offset;
   if (sharing > 1) p.left_groups.collect(*p.heap);
   if (sharing > 1 && here_[0] == rank()) {
@@ -76,23 +76,23 @@ Status Paths::open_control_block(const GatherTexts& gather) {
     }
     memory_.control_block.push_back({*place, bytes});
     std::memset(p.heap->at(*place), 0, bytes);
-    GroupControl(p.heap->at(*place), sharing).crowded() = p.ranks_on_machine > p.cores_of_ranks;
+    comm::GroupControl(p.heap->at(*place), sharing).crowded() = p.ranks_on_machine > p.cores_of_ranks;
     offset = std::to_string(*place);
   }
   const std::vector<std::string> offsets = TUTTI_TRY(gather(offset));
   if (sharing == 1) return {};
   const int owner = member(here_[0]).local_rank;
-  const auto place = parse_block_place(offsets[std::size_t(here_[0])], bytes, p.host->reserved(owner));
+  const auto place = comm::parse_block_place(offsets[std::size_t(here_[0])], bytes, p.host->reserved(owner));
   if (!place)
     return Error{.code = Code::kInternal,
                  .detail = "rank " + std::to_string(here_[0]) + " did not say where the group's control block is"};
-  memory_.control = GroupControl(p.host->base(owner) + *place, sharing);
+  memory_.control = comm::GroupControl(p.host->base(owner) + *place, sharing);
   memory_.members = sharing;
   poison_word_ = &memory_.control.poison();
   if (!peers_.are_all_here() || !p.algorithm.empty() || p.engine_name != "tutti") return {};
   std::vector<int> local_ranks;
   for (const int r : here_) local_ranks.push_back(member(r).local_rank);
-  direct_ = std::make_unique<DirectChannel>(*p.host, *p.heap, memory_, local_ranks, rank());
+  direct_ = std::make_unique<comm::DirectChannel>(*p.host, *p.heap, memory_, local_ranks, rank());
   return {};
 }
 
@@ -145,22 +145,22 @@ void Paths::open_shared_links(int purpose) {
 }
 
 void Paths::open_plans() {
-  selector_ = std::make_unique<Selector>(hosts_, process_.network, process_.algorithm);
-  planned_ = std::make_unique<PlannedCalls>(link_pointers_[kCollectives], rank(), hosts_, *selector_);
+  selector_ = std::make_unique<comm::Selector>(hosts_, process_.network, process_.algorithm);
+  planned_ = std::make_unique<comm::PlannedCalls>(link_pointers_[kCollectives], rank(), hosts_, *selector_);
   if (rank() != 0 || !log::wants("select")) return;
-  const std::string between = hosts_.count() > 1 ? ", between them " + network_text(process_.network.between) : "";
+  const std::string between = hosts_.count() > 1 ? ", between them " + comm::network_text(process_.network.between) : "";
   log::info("group " + spec_.name + ", " + std::to_string(size()) + " ranks on " + std::to_string(hosts_.count()) +
             " hosts" + between + ":\n" + selector_->to_string());
 }
 
 Status Paths::open_backend_for_cpu(Deadline deadline) {
-  auto opened = open_backend(process_.engine_name, backend_setup(process_.engine_name, deadline));
+  auto opened = comm::open_backend(process_.engine_name, backend_setup(process_.engine_name, deadline));
   if (!opened.ok()) return opening_failed(process_.engine_name, opened.error());
   backend_ = *std::move(opened);
   return {};
 }
 
-BackendSetup Paths::backend_setup(const std::string& engine, Deadline deadline) {
+comm::BackendSetup Paths::backend_setup(const std::string& engine, Deadline deadline) {
   return {.group = spec_.name,
           .key = engine + "/" + std::to_string(spec_.id) + "/",
           .rank = rank(),
@@ -170,7 +170,7 @@ BackendSetup Paths::backend_setup(const std::string& engine, Deadline deadline) 
           .limit = limit_,
           .deadline = deadline,
           .notify = [thread = process_.progress_thread.get()] { thread->notify(); },
-          .services = backend_services()};
+          .services = comm::backend_services()};
 }
 
 // The network between the hosts: measured by rank 0 and the first rank of another host, or as given to rank 0. All
@@ -179,16 +179,16 @@ Status Paths::learn_network(Deadline deadline) {
   const int other = hosts_.ranks_on(1).front();
   const auto measure = [&](int peer) -> Status {
     Link& link = *links_[kCollectives][std::size_t(peer)];
-    if (rank() != 0) return answer_network(link, deadline);
+    if (rank() != 0) return comm::answer_network(link, deadline);
     LinkCost cost;
     if (process_.given_network) {
-      TUTTI_TRY(end_asking(link, deadline));
+      TUTTI_TRY(comm::end_asking(link, deadline));
       cost = *process_.given_network;
     } else {
-      cost = TUTTI_TRY(ask_network(link, deadline));
+      cost = TUTTI_TRY(comm::ask_network(link, deadline));
     }
     const bool crowded = process_.ranks_on_machine > process_.cores_of_ranks;
-    return process_.store->set("network", (crowded ? std::string(kCrowded) : "") + to_words(cost));
+    return process_.store->set("network", (crowded ? std::string(kCrowded) : "") + comm::to_words(cost));
   };
   const auto failed = [&](Error error, int peer) {
     error.operation = "measuring the network";
@@ -209,7 +209,7 @@ Status Paths::learn_network(Deadline deadline) {
     return failed(std::move(error), 0);
   }
   process_.network.crowded = words->starts_with(kCrowded);
-  process_.network.between = TUTTI_TRY(from_words(process_.network.crowded ? words->substr(kCrowded.size()) : *words));
+  process_.network.between = TUTTI_TRY(comm::from_words(process_.network.crowded ? words->substr(kCrowded.size()) : *words));
   return {};
 }
 
@@ -237,7 +237,7 @@ Error Paths::with_cause(Error error) const {
 // ---- Calls ----
 
 void run_alone(const Request& request) {
-  const std::size_t count = extent_of(request, 0, 1)->out;
+  const std::size_t count = comm::extent_of(request, 0, 1)->out;
   if (count == 0 || !request.out || !request.in) return;
   if (is_reduction(request.kind) && request.op == ReduceOp::kPremulSum) {
     const void* const in[] = {request.in};
@@ -248,12 +248,12 @@ void run_alone(const Request& request) {
   if (request.out != request.in) std::memmove(request.out, request.in, count * size_of(request.dtype));
 }
 
-Result<StartedOperation> Paths::start(const Request& request, std::uint64_t sequence) {
-  if (backend_) return StartedOperation(TUTTI_TRY(start_carried(*backend_, request, sequence, rank(), size())));
-  if (request.kind == Kind::kSend) return StartedOperation(point_to_point_->make_send(request, sequence));
-  if (request.kind == Kind::kRecv) return StartedOperation(point_to_point_->make_recv(request, sequence));
-  if (direct_) return StartedOperation(std::make_unique<DirectOperation>(*direct_, request, sequence));
-  return StartedOperation(TUTTI_TRY(planned_->start(request, sequence)));
+Result<comm::StartedOperation> Paths::start(const Request& request, std::uint64_t sequence) {
+  if (backend_) return comm::StartedOperation(TUTTI_TRY(comm::start_carried(*backend_, request, sequence, rank(), size())));
+  if (request.kind == Kind::kSend) return comm::StartedOperation(point_to_point_->make_send(request, sequence));
+  if (request.kind == Kind::kRecv) return comm::StartedOperation(point_to_point_->make_recv(request, sequence));
+  if (direct_) return comm::StartedOperation(std::make_unique<comm::DirectOperation>(*direct_, request, sequence));
+  return comm::StartedOperation(TUTTI_TRY(planned_->start(request, sequence)));
 }
 
 FlightPath Paths::flight_path(const Request& request) const {

@@ -42,11 +42,11 @@ class Paths {
   // Every member calls; `gather` is called once, on every member.
   Status open(const GatherTexts& gather, Deadline deadline);
   // Instead, for a group of which `backend` carries all CPU memory.
-  void carry_by(std::unique_ptr<Backend> backend) { backend_ = std::move(backend); }
+  void carry_by(std::unique_ptr<comm::Backend> backend) { backend_ = std::move(backend); }
 
   // Starts a call on CPU memory, or on a GPU: `ready` is where the caller's stream stood.
-  Result<StartedOperation> start(const Request& request, std::uint64_t sequence);
-  Result<StartedOperation> start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready);
+  Result<comm::StartedOperation> start(const Request& request, std::uint64_t sequence);
+  Result<comm::StartedOperation> start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready);
   // Notes where the caller's stream stands, in the caller's thread: what it puts there later is not waited for.
   Result<cuda::Event> mark(const Request& request) const { return cuda_.mark(request); }
   // In a group of one, on a GPU.
@@ -55,8 +55,8 @@ class Paths {
   void abort();
 
   bool is_direct() const { return direct_ != nullptr; }  // collectives go through shared memory
-  DirectChannel* direct() const { return direct_.get(); }
-  const Selector* selector() const { return selector_.get(); }  // null unless plans over links carry collectives
+  comm::DirectChannel* direct() const { return direct_.get(); }
+  const comm::Selector* selector() const { return selector_.get(); }  // null unless plans over links carry collectives
   FlightPath flight_path(const Request& request) const;
   const char* device_engine(const Request& request) const { return cuda_.is_by_nccl(request) ? "nccl" : "staged"; }
   // Whether a collective that differs from the peers' may leave all of them waiting.
@@ -80,32 +80,32 @@ class Paths {
   Status open_backend_for_cpu(Deadline deadline);
   Status learn_network(Deadline deadline);
   void open_plans();
-  BackendSetup backend_setup(const std::string& engine, Deadline deadline);
+  comm::BackendSetup backend_setup(const std::string& engine, Deadline deadline);
   Error opening_failed(const std::string& engine, Error error) const;
   Error with_cause(Error error) const;
   // paths_gpu.cc
   Status open_nccl(Deadline deadline);
   Result<int> nccl_device() const;
-  Result<std::string> nccl_probe(const BackendSetup& setup, int device) const;
-  Result<std::unique_ptr<Operation>> start_for_device(const Request& request, std::uint64_t sequence);
+  Result<std::string> nccl_probe(const comm::BackendSetup& setup, int device) const;
+  Result<std::unique_ptr<comm::Operation>> start_for_device(const Request& request, std::uint64_t sequence);
 
   Process& process_;
   const GroupSpec& spec_;
   const Peers& peers_;
   const Duration limit_;
-  Hosts hosts_;            // of the members; none in a group of one
+  comm::Hosts hosts_;            // of the members; none in a group of one
   std::vector<int> here_;  // members on this host
   std::atomic<std::uint32_t>* poison_word_ = nullptr;
-  GroupMemory memory_;
-  std::unique_ptr<DirectChannel> direct_;
-  std::unique_ptr<Backend> backend_;             // carries all CPU memory, if there is one
+  comm::GroupMemory memory_;
+  std::unique_ptr<comm::DirectChannel> direct_;
+  std::unique_ptr<comm::Backend> backend_;             // carries all CPU memory, if there is one
   cuda::Calls cuda_;                             // the calls on GPUs; loads nothing before the first of them
   Mutex alone_mutex_;                            // around cuda_ in a group of one, which has no driver
   std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<Link*> link_pointers_[2];
-  std::unique_ptr<Selector> selector_;
-  std::unique_ptr<PlannedCalls> planned_;
-  std::unique_ptr<PointToPoint> point_to_point_;
+  std::unique_ptr<comm::Selector> selector_;
+  std::unique_ptr<comm::PlannedCalls> planned_;
+  std::unique_ptr<comm::PointToPoint> point_to_point_;
   std::vector<std::unique_ptr<std::atomic<bool>>> peer_gone_;
 };
 

@@ -20,29 +20,29 @@ constexpr const char* kCannot = "cannot ";
 constexpr Duration kAskAgain = std::chrono::milliseconds(200);
 
 // A call in a group of one.
-class Alone final : public Operation {
+class Alone final : public comm::Operation {
  public:
   explicit Alone(const Request& request) : request_(request) {}
-  Result<Progress> step() override {
+  Result<comm::Progress> step() override {
     run_alone(request_);
-    return Progress::kDone;
+    return comm::Progress::kDone;
   }
-  void blockers(Blockers&) const override {}
+  void blockers(comm::Blockers&) const override {}
 
  private:
   const Request request_;
 };
 
 // An operation that the paths keep for the next call of its kind.
-class Kept final : public Operation {
+class Kept final : public comm::Operation {
  public:
-  explicit Kept(Operation& operation) : operation_(operation) {}
-  Result<Progress> step() override { return operation_.step(); }
+  explicit Kept(comm::Operation& operation) : operation_(operation) {}
+  Result<comm::Progress> step() override { return operation_.step(); }
   std::optional<bool> awaits_this_core() const override { return operation_.awaits_this_core(); }
-  void blockers(Blockers& blockers) const override { operation_.blockers(blockers); }
+  void blockers(comm::Blockers& blockers) const override { operation_.blockers(blockers); }
 
  private:
-  Operation& operation_;
+  comm::Operation& operation_;
 };
 
 }  // namespace
@@ -55,15 +55,15 @@ std::string Paths::device() const {
 }
 
 // The CPU's part of a call on a GPU.
-Result<std::unique_ptr<Operation>> Paths::start_for_device(const Request& request, std::uint64_t sequence) {
-  if (size() == 1) return std::unique_ptr<Operation>(std::make_unique<Alone>(request));
-  StartedOperation started = TUTTI_TRY(start(request, sequence));
+Result<std::unique_ptr<comm::Operation>> Paths::start_for_device(const Request& request, std::uint64_t sequence) {
+  if (size() == 1) return std::unique_ptr<comm::Operation>(std::make_unique<Alone>(request));
+  comm::StartedOperation started = TUTTI_TRY(start(request, sequence));
   if (started.owned) return std::move(started.owned);
-  return std::unique_ptr<Operation>(std::make_unique<Kept>(*started.operation));
+  return std::unique_ptr<comm::Operation>(std::make_unique<Kept>(*started.operation));
 }
 
-Result<StartedOperation> Paths::start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready) {
-  return StartedOperation(TUTTI_TRY(cuda_.start(request, sequence, std::move(ready))));
+Result<comm::StartedOperation> Paths::start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready) {
+  return comm::StartedOperation(TUTTI_TRY(cuda_.start(request, sequence, std::move(ready))));
 }
 
 Status Paths::run_alone_on_device(const Request& request) {
@@ -88,16 +88,16 @@ Result<int> Paths::nccl_device() const {
 }
 
 // The GPU that this rank would use.
-Result<std::string> Paths::nccl_probe(const BackendSetup& setup, int device) const {
+Result<std::string> Paths::nccl_probe(const comm::BackendSetup& setup, int device) const {
   char bus[64] = "";
   TUTTI_TRY(setup.cuda->check(setup.cuda->cudaDeviceGetPCIBusId(bus, sizeof bus, device), "name the GPU"));
-  TUTTI_TRY(probe_backend("nccl", setup));
+  TUTTI_TRY(comm::probe_backend("nccl", setup));
   return boot_id() + " " + bus;
 }
 
 Status Paths::open_nccl(Deadline deadline) {
   if (process_.cuda_engine != "nccl") return {};
-  BackendSetup setup = backend_setup("nccl", deadline);
+  comm::BackendSetup setup = backend_setup("nccl", deadline);
   // NCCL leaves the others waiting for a rank that fails, so that rank says so in the store.
   const std::string failed_key = setup.key + "failed";
   setup.is_anybody_lost = [this, failed_key, asked = now()]() mutable {
@@ -136,7 +136,7 @@ Status Paths::open_nccl(Deadline deadline) {
     return {};
   }
   const cuda::OnDevice current(*setup.cuda, setup.device);
-  auto opened = open_backend("nccl", setup);
+  auto opened = comm::open_backend("nccl", setup);
   if (!opened.ok()) {
     Error error = opened.error();
     if (const auto told = process_.store->check({failed_key}); told.ok() && *told && error.code == Code::kPeerLost) {

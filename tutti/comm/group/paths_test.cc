@@ -11,20 +11,20 @@ namespace {
 
 using testing::ElementsAre;
 
-class Done final : public Operation {
-  Result<Progress> step() override { return Progress::kDone; }
-  void blockers(Blockers&) const override {}
+class Done final : public comm::Operation {
+  Result<comm::Progress> step() override { return comm::Progress::kDone; }
+  void blockers(comm::Blockers&) const override {}
 };
 
 // Carries everything, and notes what.
-class Library final : public Backend {
+class Library final : public comm::Backend {
  public:
   explicit Library(std::vector<std::string>& calls) : calls_(calls) {}
 
  private:
-  Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t) override {
+  Result<std::unique_ptr<comm::Operation>> start(const Request& request, std::uint64_t) override {
     calls_.push_back(name(request.kind));
-    return std::unique_ptr<Operation>(std::make_unique<Done>());
+    return std::unique_ptr<comm::Operation>(std::make_unique<Done>());
   }
   void abort() override { calls_.push_back("abort"); }
   std::vector<std::string>& calls_;
@@ -41,7 +41,7 @@ TEST(PathsOfAGroup, ABackendCarriesCollectivesSendsAndReceives) {
   paths.carry_by(std::make_unique<Library>(calls));
   for (const Kind kind : {Kind::kBarrier, Kind::kBroadcast, Kind::kSend, Kind::kRecv}) {
     const Request request{.kind = kind, .root = 1};
-    const StartedOperation started = paths.start(request, 1).or_throw();
+    const comm::StartedOperation started = paths.start(request, 1).or_throw();
     EXPECT_EQ(started.operation, started.owned.get()) << "nobody else owns it";
     EXPECT_EQ(paths.flight_path(request), FlightPath::kGloo);
   }

@@ -61,7 +61,7 @@ struct Process {
   std::unique_ptr<FlightRecorder> flight;  // null: off; some of it is in the page
   std::unique_ptr<Host> host;              // null where no other rank shares this machine's memory
   std::unique_ptr<Heap> heap;              // in host->arena()
-  LeftGroups left_groups;
+  comm::LeftGroups left_groups;
   std::unique_ptr<TcpTransport> tcp;
   // Instead, where ranks are threads: this rank's end of a link to a global rank of another host, of those that have
   // the same channel on both.

@@ -61,7 +61,7 @@ class ProgressThread {
   std::vector<CallQueue*> to_forget_ TUTTI_GUARDED_BY(mutex_);
   std::vector<CallQueue*> active_;  // this thread's own
   // This thread's own, of one sleep; kept, so that sleeping allocates nothing.
-  Blockers blockers_;
+  comm::Blockers blockers_;
   std::vector<pollfd> polled_;
   std::vector<int> peers_;  // local ranks
   std::thread thread_;

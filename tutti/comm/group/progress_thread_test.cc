@@ -12,11 +12,11 @@ namespace {
 using testing::HasSubstr;
 
 // Blocked until it is released; then the progress thread has to be notified.
-class Gated final : public Operation {
+class Gated final : public comm::Operation {
  public:
   explicit Gated(std::atomic<bool>& released) : released_(released) {}
-  Result<Progress> step() override { return released_ ? Progress::kDone : Progress::kBlocked; }
-  void blockers(Blockers&) const override {}
+  Result<comm::Progress> step() override { return released_ ? comm::Progress::kDone : comm::Progress::kBlocked; }
+  void blockers(comm::Blockers&) const override {}
 
  private:
   std::atomic<bool>& released_;

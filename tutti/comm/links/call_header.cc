@@ -7,7 +7,7 @@
 
 #include "tutti/comm/layout.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 // The header of a rank's messages to another, from the splits of one of the two. If all ranks pass the same splits, the
@@ -83,4 +83,4 @@ std::string call_text(const Request& request, std::uint64_t sequence) {
   return text;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

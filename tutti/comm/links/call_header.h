@@ -8,7 +8,7 @@
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/request.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // The wire format, in the byte order of the machine. The magic number detects a peer with another byte order.
 struct CallHeader {
@@ -37,4 +37,4 @@ std::optional<Error> compare(const CallHeader& came, const CallHeader& expected,
 // "all_reduce #42 (f32[1048576], sum)"
 std::string call_text(const Request& request, std::uint64_t sequence);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 const Request kSum{.kind = Kind::kAllReduce, .dtype = DType::kF32, .op = ReduceOp::kSum, .count = 8};
@@ -87,4 +87,4 @@ TEST(CallHeader, ForeignBytesAreRejected) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -23,7 +23,7 @@
 #include "tutti/comm/kernels/widen.h"
 #include "tutti/comm/layout.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr std::size_t kChunk = 128 << 10;  // bytes: half of a small L2
@@ -386,4 +386,4 @@ std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<c
   return std::make_unique<Execution>(wire, std::move(plan), links, rank, size, memory);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -15,7 +15,7 @@
 #include "tutti/comm/request.h"
 #include "tutti/transport/link.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // The type in which the elements of a request are transferred and added. Sums, averages and products of f16 and bf16
 // run in f32. They are converted once before the plan and rounded once after it, so a sum over many ranks loses only
@@ -64,4 +64,4 @@ std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<c
                                                    std::span<Link* const> links, int rank, int size,
                                                    PlanMemory& memory);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -13,7 +13,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/transport/inproc/inproc_link.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using testing::HasSubstr;
@@ -373,4 +373,4 @@ TEST(PlanOperation, SleepsForTheHeaderThenForTheRemainingBytes) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

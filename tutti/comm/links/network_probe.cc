@@ -12,7 +12,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 enum Command : unsigned char { kEcho, kSwallow, kEnd };
@@ -149,4 +149,4 @@ Result<LinkCost> parse_network(const std::string& text) {
   return cost;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -5,7 +5,7 @@
 #include "tutti/comm/plans/network.h"
 #include "tutti/transport/link.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // One of two ranks calls ask_network(). The other calls answer_network(), which returns when the first rank is done.
 // They use their ends of the same link, on which nothing else is transferred meanwhile. The figures are rounded to
@@ -23,4 +23,4 @@ Result<LinkCost> from_words(const std::string& words);
 std::string network_text(const LinkCost& cost);
 Result<LinkCost> parse_network(const std::string& text);
 
-}  // namespace tutti
+}  // namespace tutti::comm

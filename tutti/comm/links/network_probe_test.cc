@@ -7,7 +7,7 @@
 
 #include "tutti/transport/tcp/tcp_link.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using testing::HasSubstr;
@@ -81,4 +81,4 @@ TEST_F(Probe, RejectsMalformedInputWithAReason) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

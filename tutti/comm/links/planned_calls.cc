@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace tutti {
+namespace tutti::comm {
 
 PlannedCalls::PlannedCalls(std::span<Link* const> links, int rank, const Hosts& hosts, const Selector& selector)
     : links_(links), rank_(rank), hosts_(hosts), selector_(selector) {}
@@ -103,4 +103,4 @@ void PlannedCalls::make_room(std::size_t steps) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

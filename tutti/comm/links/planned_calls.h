@@ -11,7 +11,7 @@
 #include "tutti/comm/operation.h"
 #include "tutti/comm/plans/hosts.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Threads: one at a time (the driver of the group).
 class PlannedCalls {
@@ -82,4 +82,4 @@ class PlannedCalls {
   std::vector<std::size_t> splits_;  // of a piece
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -8,7 +8,7 @@
 #include "tutti/base/float16.h"
 #include "tutti/transport/inproc/inproc_link.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 // Counts the calls of operator new on this thread.
@@ -145,7 +145,7 @@ TEST_F(Pair, LongUnevenPartsRunInPieces) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm
 
 // Counts for ACallLikeTheLastOneAllocatesNothing. (Not inlined: otherwise the compiler would pair malloc with delete.)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {

@@ -25,7 +25,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/links/call_header.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr std::size_t kMostKept = 64 << 20;
@@ -398,4 +398,4 @@ std::unique_ptr<Operation> PointToPoint::make_recv(const Request& request, std::
   return std::make_unique<Recv>(*this, std::move(from), request, sequence);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -18,7 +18,7 @@
 #include "tutti/comm/request.h"
 #include "tutti/transport/link.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Threads: one at a time (the driver of the group), including the operations. Must outlive its operations.
 class PointToPoint {
@@ -44,4 +44,4 @@ class PointToPoint {
   int turn_ = 0;  // the rank that a receive from any source tries first
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

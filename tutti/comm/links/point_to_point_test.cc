@@ -5,7 +5,7 @@
 #include "tutti/base/deadline.h"
 #include "tutti/transport/inproc/inproc_link.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using testing::HasSubstr;
@@ -394,4 +394,4 @@ TEST(AnySource, AMessageOfAnotherTypeIsAMismatch) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -9,7 +9,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/predict.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr int kKinds = int(Kind::kSend);  // the kinds that have plans
@@ -94,4 +94,4 @@ Result<Plan> make_plan(Algorithm algorithm, Kind kind, const Shape& shape) {
                .detail = detail::words("there is no ", name(algorithm), " for ", name(kind))};
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -12,7 +12,7 @@
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/request.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // The choices of one group. It picks the algorithm of a verb with the shortest predicted time (comm/plans/predict.h). A
 // simpler algorithm stays if the gain is below a tenth.
@@ -43,4 +43,4 @@ bool implements(Algorithm algorithm, Kind kind);
 // Fails with kUnsupported if the algorithm does not implement the verb.
 Result<Plan> make_plan(Algorithm algorithm, Kind kind, const Shape& shape);
 
-}  // namespace tutti
+}  // namespace tutti::comm

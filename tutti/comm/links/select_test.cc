@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST(Select, EveryVerbHasAPlanForEveryCall) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -1,6 +1,6 @@
 #include "tutti/comm/plans/algorithms.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 std::span<const AlgorithmRow> algorithm_table() {
   static constexpr AlgorithmRow kTable[] = {
@@ -49,4 +49,4 @@ std::span<const AlgorithmRow> algorithm_table() {
   return kTable;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -8,7 +8,7 @@
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/verb.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Bandwidth-optimal: 2(n-1)/n of the vector each way, in 2(n-1) hops, pipelined by segment. [Patarasuk, Yuan 2009]
 Plan all_reduce_ring(const Shape& shape);
@@ -86,4 +86,4 @@ struct AlgorithmRow {
 };
 std::span<const AlgorithmRow> algorithm_table();
 
-}  // namespace tutti
+}  // namespace tutti::comm

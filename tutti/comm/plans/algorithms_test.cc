@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 // The steps of all ranks but one run as far as they can. No rank may finish.
@@ -63,4 +63,4 @@ TEST(Algorithms, ScratchForLongVectorsIsBounded) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -18,7 +18,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/phases.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 namespace {
 
@@ -143,4 +143,4 @@ Plan all_to_all_bruck(const Shape& shape) {
   return std::move(plan).build();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

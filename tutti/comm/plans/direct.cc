@@ -3,7 +3,7 @@
 
 #include "tutti/comm/plans/algorithms.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Every rank sends its part to the root, which receives the parts in any order.
 Plan gather_direct(const Shape& shape) {
@@ -106,4 +106,4 @@ Plan barrier_dissemination(const Shape& shape) {
   return std::move(plan).build();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

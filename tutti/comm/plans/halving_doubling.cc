@@ -6,7 +6,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/phases.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Recursive doubling: in round k the ranks whose numbers differ in bit k exchange their sums so far. If n is not a
 // power of two, let p be the largest power of two below n. The first 2 * (n - p) ranks then pair up beforehand. The
@@ -110,4 +110,4 @@ Plan all_reduce_halving_doubling(const Shape& shape) {
   return std::move(plan).build();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

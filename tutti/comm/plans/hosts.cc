@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace tutti {
+namespace tutti::comm {
 
 Hosts::Hosts(std::span<const int> host_of) {
   std::map<int, int> numbers;
@@ -27,4 +27,4 @@ Hosts Hosts::of_sizes(std::span<const int> ranks) {
   return Hosts(host_of);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti {
+namespace tutti::comm {
 
 class Hosts {
  public:
@@ -28,4 +28,4 @@ class Hosts {
   int fewest_ = 0, most_ = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

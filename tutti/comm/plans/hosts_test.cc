@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using testing::ElementsAre;
@@ -30,4 +30,4 @@ TEST(Hosts, OfSizes) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -7,7 +7,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/phases.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 void reduce_scatter_mesh(PlanBuilder& plan, const Members& members, const Parts& in, const Range& sum,
                          const Pieces& pieces) {
@@ -66,4 +66,4 @@ Plan all_reduce_mesh(const Shape& shape) {
   return std::move(plan).build();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

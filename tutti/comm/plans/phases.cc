@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tutti {
+namespace tutti::comm {
 
 Members everybody(const Shape& shape, int first) {
   Members all{.ranks = std::vector<int>(std::size_t(shape.size)),
@@ -70,4 +70,4 @@ void recv_reduce(PlanBuilder& plan, int peer, const Range& from, const Range& in
   for (std::size_t i = 0; i < sums.size(); ++i) plan.recv_reduce(peer, own[i], sums[i]);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

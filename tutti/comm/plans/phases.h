@@ -12,7 +12,7 @@
 
 #include "tutti/comm/plans/plan.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // The ranks of a phase, in the order that the phase uses, and the index (place) of this rank in that order.
 struct Members {
@@ -102,4 +102,4 @@ Range reduce_chain(PlanBuilder& plan, const Members& members, const Range& own, 
 void scatter_binomial(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);
 void gather_binomial(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);
 
-}  // namespace tutti
+}  // namespace tutti::comm

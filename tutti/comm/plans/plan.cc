@@ -8,7 +8,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 const char* name(Algorithm algorithm) {
   switch (algorithm) {
@@ -156,4 +156,4 @@ std::vector<Range> segments_of(const Range& whole, std::size_t element, std::siz
   return segments;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -15,7 +15,7 @@
 
 #include "tutti/comm/plans/hosts.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 enum class Algorithm : std::uint8_t {
   kRing,
@@ -129,4 +129,4 @@ std::vector<Range> parts_of(Area area, const Shape& shape, std::span<const std::
 // Cuts a range into pieces of at most `segment` bytes (whole elements). An empty range gives one empty piece.
 std::vector<Range> segments_of(const Range& whole, std::size_t element, std::size_t segment);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST(Ranges, SegmentsAreWholeElements) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

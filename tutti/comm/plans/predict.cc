@@ -13,7 +13,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr double kSegment = Shape{}.segment;
@@ -249,4 +249,4 @@ double predict(Algorithm algorithm, Kind kind, const Hosts& hosts, std::size_t v
   return time;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -9,10 +9,10 @@
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/verb.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Seconds until the last rank has finished. `bytes` is the size of the whole vector on a rank, as in
 // docs/collectives.md. Assumes even parts and ranks numbered host by host. The algorithm must implement the verb.
 double predict(Algorithm algorithm, Kind kind, const Hosts& hosts, std::size_t bytes, const Network& network);
 
-}  // namespace tutti
+}  // namespace tutti::comm

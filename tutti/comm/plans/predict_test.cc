@@ -8,7 +8,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/simulator/simulator.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 bool gives_a_part_each(Kind kind) {
@@ -71,4 +71,4 @@ TEST(Predict, CrowdedRingDoesNotOverlapItsTwoKindsOfMessages) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

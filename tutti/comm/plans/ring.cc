@@ -3,7 +3,7 @@
 
 #include "tutti/comm/plans/algorithms.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Ring all-reduce. The vector is cut into n chunks. In hop k of the reduce-scatter each rank sends chunk (rank - k) to
 // the next rank. It adds its own values to chunk (rank - k - 1), which the previous rank sends. After n-1 hops rank r
@@ -133,4 +133,4 @@ Plan all_gather_ring(const Shape& shape) {
   return std::move(plan).build();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

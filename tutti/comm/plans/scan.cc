@@ -3,7 +3,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/phases.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 Range whole(Area area, const Shape& shape) { return {area, 0, shape.count * shape.element}; }
@@ -87,4 +87,4 @@ Plan exscan_chain(const Shape& shape) {
   return std::move(plan).build();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -4,7 +4,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/phases.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Binomial tree, in places relative to the root. Place p receives the vector from place p without its lowest set bit b.
 // It passes the vector on to p + b' for every power of two b' below b, the largest first, because that subtree is
@@ -163,4 +163,4 @@ Plan reduce_van_de_geijn(const Shape& shape) {
   return std::move(plan).build();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -5,7 +5,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/phases.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 Members on_host(const Shape& shape) {
   TUTTI_INVARIANT(shape.hosts && shape.hosts->ranks() == shape.size, "a two-level plan must know the hosts of ",
@@ -280,4 +280,4 @@ Plan reduce_two_level(const Shape& shape) {
   return std::move(plan).build();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

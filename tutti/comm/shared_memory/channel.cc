@@ -8,7 +8,7 @@
 #include "tutti/comm/layout.h"
 #include "tutti/comm/shared_memory/spread.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 std::uint32_t current_core() { return std::uint32_t(::sched_getcpu()); }
@@ -145,4 +145,4 @@ std::uint16_t fingerprint_of(const Request& r) {
   return std::uint16_t(h >> 48);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

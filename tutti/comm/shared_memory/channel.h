@@ -9,7 +9,7 @@
 #include "tutti/comm/shared_memory/group_memory.h"
 #include "tutti/transport/shm/host.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // A rank that contributes at most this many bytes puts all of them in its line.
 inline constexpr std::size_t kInlineBytes = kLinePayload;
@@ -117,4 +117,4 @@ class DirectChannel {
 // Two calls with different fingerprints are not the same collective.
 std::uint16_t fingerprint_of(const Request& request);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -13,7 +13,7 @@
 #include "tutti/comm/request.h"
 #include "tutti/transport/shm/shm_link.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 inline constexpr int kSlots = 4;
 inline constexpr std::size_t kLinePayload = 112;
@@ -132,4 +132,4 @@ class GroupControl {
   Layout layout_{};
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -31,7 +31,7 @@
 #include "tutti/comm/shared_memory/small.h"
 #include "tutti/comm/shared_memory/staged.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr Duration kComparePatience = std::chrono::seconds(1);
@@ -448,4 +448,4 @@ Status DirectOperation::check_splits() const {
   return {};
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -7,7 +7,7 @@
 #include "tutti/comm/shared_memory/small.h"
 #include "tutti/comm/shared_memory/staged.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 class DirectOperation final : public Operation {
  public:
@@ -51,4 +51,4 @@ class DirectOperation final : public Operation {
   std::optional<StagedTransfer> staged_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

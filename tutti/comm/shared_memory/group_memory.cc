@@ -6,7 +6,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 std::optional<std::size_t> parse_block_place(const std::string& text, std::size_t bytes, std::size_t reserved) {
   const auto place = parse_int(text);
@@ -47,4 +47,4 @@ void LeftGroups::collect(Heap& heap) {
   });
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

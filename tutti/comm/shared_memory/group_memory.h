@@ -12,7 +12,7 @@
 #include "tutti/comm/heap.h"
 #include "tutti/comm/shared_memory/control.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Where a block of `bytes` begins, from the text of the rank that made it, in an arena that reserves `reserved` bytes;
 // none if that cannot be.
@@ -46,4 +46,4 @@ class LeftGroups {
   std::vector<Left> left_ TUTTI_GUARDED_BY(mutex_);
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -10,7 +10,7 @@
 #include "tutti/comm/group/flight.h"
 #include "tutti/comm/kernels/reduce.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr int kMostRanks = 64;  // limit for arrays on the stack
@@ -125,4 +125,4 @@ void finish_small(const Request& r, int rank, int size, std::span<const void*> p
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

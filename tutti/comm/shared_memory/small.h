@@ -10,7 +10,7 @@
 #include "tutti/comm/shared_memory/channel.h"
 #include "tutti/trace/flight/ring.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Bytes that this rank contributes to a call without splits: `count` elements, times the group size if it has one part
 // per rank.
@@ -42,4 +42,4 @@ inline ElementRange own_slice(std::size_t count, std::size_t element, int rank, 
 InlineCall try_inline(DirectChannel& channel, const Request& request, int tries, FlightRing* flight,
                       std::atomic<std::uint64_t>& sequence, CallSite at);
 
-}  // namespace tutti
+}  // namespace tutti::comm

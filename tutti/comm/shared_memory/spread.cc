@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-namespace tutti {
+namespace tutti::comm {
 
 std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, int rank,
                                          std::span<const std::uint32_t> usable) {
@@ -39,4 +39,4 @@ bool move_to_better_core(std::span<const std::uint32_t> cores, int rank) {
   return true;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

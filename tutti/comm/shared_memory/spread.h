@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-namespace tutti {
+namespace tutti::comm {
 
 // cores[r] is the core on which rank r runs. Returns the core that rank `rank` should move to, if it is the one to
 // move: the highest rank of the fullest core, if that core has at least two ranks more than the emptiest core of
@@ -19,4 +19,4 @@ std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, i
 // whether it moved. Makes no system call if no other rank is on its core; otherwise two, or four if it moves.
 bool move_to_better_core(std::span<const std::uint32_t> cores, int rank);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using Cores = std::vector<std::uint32_t>;
@@ -50,4 +50,4 @@ TEST(BetterCore, RepeatedMovesBalanceTheCores) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -6,7 +6,7 @@
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/shared_memory/small.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, std::uint64_t largest_split)
     : request_(request),
@@ -115,4 +115,4 @@ void StagedTransfer::copy_out(std::size_t k) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -5,7 +5,7 @@
 #include "tutti/comm/layout.h"
 #include "tutti/comm/shared_memory/channel.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // The data movement of one operation, piece by piece. In iteration k = 0 .. pieces() + 1 every rank does
 //     copy_in(k) · wait for iteration k - 1 of all ranks · combine(k - 1) · post · copy_out(k - 2)
@@ -56,4 +56,4 @@ class StagedTransfer {
   std::size_t pieces_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 // Bytes in one direction that the busiest party must pass. `parties` holds the ranks of each party.
@@ -43,4 +43,4 @@ Bound bound_of(Kind kind, const Shape& shape, const Network& network) {
   return hosts.count() > 1 && of_card.seconds() >= of_rank.seconds() ? of_card : of_rank;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

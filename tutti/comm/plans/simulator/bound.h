@@ -4,7 +4,7 @@
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/verb.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 struct Bound {
   double latency = 0;    // seconds until the first byte reaches the busiest card or rank
@@ -15,4 +15,4 @@ struct Bound {
 // `shape` as in Scenario. Ignores the cost of additions and the overhead of messages.
 Bound bound_of(Kind kind, const Shape& shape, const Network& network);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr double kInside = 8e9, kCard = 1e9, kAlpha = 10e-6;
@@ -66,4 +66,4 @@ TEST(Bound, IsAtLeastOneHop) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -9,7 +9,7 @@
 
 #include "tutti/comm/plans/simulator/goal.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 class Contents {
  public:
@@ -45,4 +45,4 @@ struct Placement {
   std::uint64_t at(const Range& range) const { return base[int(range.area)] + range.offset; }
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -8,7 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/plans/simulator/contents.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 template <class T>
@@ -138,4 +138,4 @@ std::unique_ptr<Contents> make_elements(std::size_t element) {
   }
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

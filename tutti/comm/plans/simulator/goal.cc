@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace tutti {
+namespace tutti::comm {
 
 namespace {
 
@@ -59,4 +59,4 @@ Goal goal_of(Kind kind, std::span<const Shape> shapes, int rank) {
   return goal;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

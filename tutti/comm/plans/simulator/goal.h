@@ -7,7 +7,7 @@
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/verb.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 struct Goal {
   // Bytes from `position` on of rank `source`'s input, or of the sum of the inputs of `ranks` ranks starting with
@@ -28,4 +28,4 @@ struct Goal {
 // The goal of `rank`. `shapes` holds the shapes of all ranks.
 Goal goal_of(Kind kind, std::span<const Shape> shapes, int rank);
 
-}  // namespace tutti
+}  // namespace tutti::comm

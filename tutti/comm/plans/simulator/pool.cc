@@ -6,7 +6,7 @@
 
 #include "tutti/base/memory.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr std::size_t kWorthAMapping = std::size_t(1) << 20;
@@ -47,4 +47,4 @@ void Pool::do_deallocate(void* at, std::size_t bytes, std::size_t) {
   list = new (at) Free{list};
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

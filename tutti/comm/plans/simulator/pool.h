@@ -8,7 +8,7 @@
 
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // Blocks of 32 bytes and more from huge pages. A returned block goes to a list for the next request of its size. The
 // system gets memory back when the pool is destroyed. Not thread-safe. Throws std::bad_alloc if the system has no
@@ -42,4 +42,4 @@ class Pool final : public std::pmr::memory_resource {
   std::array<Free*, kSmall / kUnit + 64> lists_{};
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -23,7 +23,7 @@
 #include "tutti/comm/plans/simulator/contents.h"
 #include "tutti/comm/plans/simulator/pool.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t(0);
@@ -559,4 +559,4 @@ std::string explain(const Scenario& scenario, const Outcome& outcome) {
   return text;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

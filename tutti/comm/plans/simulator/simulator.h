@@ -15,7 +15,7 @@
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/verb.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 struct Scenario {
   Kind kind = Kind::kAllReduce;
@@ -70,4 +70,4 @@ Result<Outcome> simulate(const Scenario& scenario);
 // Reports the causes and who waits for whom: "rank 3 died at 1.2 ms; ranks 0-2, 4-7 wait". Empty if all finished.
 std::string explain(const Scenario& scenario, const Outcome& outcome);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -9,7 +9,7 @@
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/simulator/bound.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using testing::HasSubstr;
@@ -426,4 +426,4 @@ TEST(Simulator, ThreeHundredRanksOnARing) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -15,7 +15,7 @@
 #include "tutti/comm/plans/simulator/contents.h"
 #include "tutti/comm/plans/simulator/pool.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 std::uint64_t mixed_position(std::uint64_t x) {
@@ -309,4 +309,4 @@ class Symbolic final : public Contents {
 
 std::unique_ptr<Contents> make_symbolic(int ranks, Pool& pool) { return std::make_unique<Symbolic>(ranks, pool); }
 
-}  // namespace tutti
+}  // namespace tutti::comm
