@@ -6,7 +6,7 @@
 
 int main() {
   const auto begin = tutti::now();
-  const auto member = tutti::join();
+  const auto member = tutti::rendezvous::join();
   if (!member.ok()) {
     std::fprintf(stderr, "%s\n", to_string(member.error()).c_str());
     return 4;

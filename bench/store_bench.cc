@@ -11,7 +11,7 @@ namespace tutti {
 namespace {
 
 Deadline soon() { return Deadline::after_seconds(60); }
-const Credentials kCredentials{.secret = Secret::from_text("bench"), .job = "bench"};
+const transport::Credentials kCredentials{.secret = transport::Secret::from_text("bench"), .job = "bench"};
 
 struct Served {
   std::unique_ptr<StoreServer> server = StoreServer::start({.host = "127.0.0.1"}, kCredentials).or_throw();

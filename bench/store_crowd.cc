@@ -47,7 +47,7 @@ double cpu_seconds(int who) {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-int client(Shared& shared, int number, const Address& address, const Credentials& credentials, int waits, int clients) {
+int client(Shared& shared, int number, const transport::Address& address, const transport::Credentials& credentials, int waits, int clients) {
   const auto store = TcpStore::connect(address, credentials, number, Deadline::after_seconds(60)).or_throw();
   const std::string key = "key/" + std::to_string(number), value(32, 'v');
   store->set(key, value).or_throw();
@@ -75,7 +75,7 @@ struct Socket {
   socklen_t size = 0;
 };
 
-Socket floor_socket(const Address& address) {
+Socket floor_socket(const transport::Address& address) {
   Socket made;
   if (!address.path.empty()) {
     auto& local = reinterpret_cast<sockaddr_un&>(made.name);
@@ -122,7 +122,7 @@ void serve_floor(int listener) {
   }
 }
 
-int floor_client(Shared& shared, int number, const Address& address) {
+int floor_client(Shared& shared, int number, const transport::Address& address) {
   const Socket socket = floor_socket(address);
   if (::connect(socket.fd, reinterpret_cast<const sockaddr*>(&socket.name), socket.size) != 0) return 1;
   no_delay(socket.fd);
@@ -155,31 +155,31 @@ int main(int argc, char** argv) {
 
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Shared& shared = *new (memory) Shared();
-  const Credentials credentials{.secret = Secret::random(), .job = "bench"};
+  const transport::Credentials credentials{.secret = transport::Secret::random(), .job = "bench"};
   int address_pipe[2];
   if (::pipe2(address_pipe, O_CLOEXEC) != 0) return 1;
   const std::string path = "/tmp/tutti-store-crowd-" + std::to_string(::getpid());
   for (int number = 0; number < clients; ++number) {
     if (::fork() != 0) continue;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    Address address;
+    transport::Address address;
     std::uint16_t port = 0;
     if (::read(address_pipe[0], &port, sizeof port) != sizeof port) ::_exit(1);
-    address = local ? Address{.path = path} : Address{.host = "127.0.0.1", .port = port};
+    address = local ? transport::Address{.path = path} : transport::Address{.host = "127.0.0.1", .port = port};
     ::_exit(floor ? floor_client(shared, number, address)
                   : client(shared, number, address, credentials, waits, clients));
   }
   std::unique_ptr<StoreServer> server;
   std::uint16_t port = 0;
   if (floor) {
-    Socket listener = floor_socket(local ? Address{.path = path} : Address{});
+    Socket listener = floor_socket(local ? transport::Address{.path = path} : transport::Address{});
     if (::bind(listener.fd, reinterpret_cast<sockaddr*>(&listener.name), listener.size) != 0) return 1;
     ::listen(listener.fd, kMostClients);
     ::getsockname(listener.fd, reinterpret_cast<sockaddr*>(&listener.name), &listener.size);
     if (!local) port = ntohs(reinterpret_cast<sockaddr_in&>(listener.name).sin_port);
     std::thread(serve_floor, listener.fd).detach();
   } else {
-    server = StoreServer::start(local ? Address{.path = path} : Address{.host = "127.0.0.1"}, credentials).or_throw();
+    server = StoreServer::start(local ? transport::Address{.path = path} : transport::Address{.host = "127.0.0.1"}, credentials).or_throw();
     port = server->address().port;
   }
   for (int i = 0; i < clients; ++i)

@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   app.add_flag("--tcp", tcp, "use TCP, though the store is on this host");
   if (const auto code = cli::parse(app, {argv + 1, argv + argc})) return *code;
   if (tcp) forget_unix_socket();
-  const rendezvous::Membership me = join().or_throw();
+  const rendezvous::Membership me = rendezvous::join().or_throw();
   if (!me.store) return std::fprintf(stderr, "a world of one has no store: tutti run -n 64 store_of_job\n"), 2;
   me.store->barrier("begin", me.rank, me.world_size, soon()).or_throw();
   const std::uint64_t mine = call_for(from_seconds(seconds), *me.store, me.rank);

@@ -95,8 +95,8 @@ std::string network_of(const Texts& texts) {
   return texts.iface.empty() ? env("TUTTI_IFACE").value_or("") : texts.iface;
 }
 
-Result<Secret> secret_of(const Texts& texts, bool several) {
-  if (texts.insecure || !several) return Secret::none();
+Result<transport::Secret> secret_of(const Texts& texts, bool several) {
+  if (texts.insecure || !several) return transport::Secret::none();
   if (!texts.secret_file.empty()) return rendezvous::secret_in(texts.secret_file);
   if (auto given = TUTTI_TRY(rendezvous::given_secret(current_environment()))) return *given;
   return usage("the hosts need a secret that all of them know",
@@ -121,7 +121,7 @@ Result<doctor::DoctorOptions> interpret(const Texts& texts) {
   options.master_address = texts.master_address;
   options.iface = network_of(texts);
   if (job.nodes > 1 && options.node == 0 && options.master_address.empty() && !texts.iface.empty())
-    options.master_address = TUTTI_TRY(address_at(texts.iface));
+    options.master_address = TUTTI_TRY(transport::address_at(texts.iface));
   if (job.nodes > 1 && options.master_address.empty())
     return usage(std::to_string(job.nodes) + " hosts need --master-addr", "the address of host 0, as all hosts see it");
   const launch::MachineCounts machine{.cores = usable_cores(), .gpus = int(visible_gpus(current_environment()).size())};

@@ -80,7 +80,7 @@ Error become_srun(const rendezvous::Allocation& allocation, const std::vector<st
   if (failed) return system_error(failed.value(), "could not find the path of tutti in /proc/self/exe");
   std::vector<std::string> command = srun_command(allocation, self, arguments);
   const bool has_secret = env("TUTTI_SECRET") || env("TUTTI_SECRET_FILE") || env("TUTTI_INSECURE");
-  if (!has_secret) setenv("TUTTI_SECRET", random_secret_text().c_str(), 1);
+  if (!has_secret) setenv("TUTTI_SECRET", transport::random_secret_text().c_str(), 1);
   log::info("starting on the " + std::to_string(*allocation.nodes) + " nodes of this allocation with srun");
   std::vector<char*> pointers;
   for (std::string& word : command) pointers.push_back(word.data());

@@ -78,7 +78,7 @@ Result<std::string> secret_text(const std::string& secret_file, bool insecure) {
     (void)TUTTI_TRY(rendezvous::secret_in(file));  // refuses what others may read
     return std::string(trim(TUTTI_TRY(read_file(file, kMostOfASecret))));
   }
-  return env("TUTTI_SECRET").value_or(random_secret_text());
+  return env("TUTTI_SECRET").value_or(transport::random_secret_text());
 }
 
 Result<std::optional<launch::HostList>> hosts_of(const RunTexts& texts, const std::optional<rendezvous::Allocation>& allocation) {
@@ -139,7 +139,7 @@ Result<int> run_on_hosts(const launch::HostList& hosts, const RunTexts& texts, c
   if (!secret.empty()) options.variables["TUTTI_SECRET"] = secret;
   options.options = options_for_hosts(arguments, rest.size());
   if (job.job.empty()) {
-    const std::vector<std::string> name = {"--job-id", "job-" + random_secret_text().substr(0, kLettersOfAName)};
+    const std::vector<std::string> name = {"--job-id", "job-" + transport::random_secret_text().substr(0, kLettersOfAName)};
     options.options.insert(options.options.begin(), name.begin(), name.end());
   }
   options.program = rest;

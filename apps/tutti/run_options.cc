@@ -231,7 +231,7 @@ void declare_nodes(const Group& add, NodeTexts& texts, launch::JobOptions& job) 
   add.value("--rdzv-endpoint", texts.endpoint, "HOST:PORT",
             "where nodes meet; with elastic, the node that has this address is the server (port 29400)");
   add.value("--rdzv-conf", texts.conf, "KEY=VALUE,...",
-            "join_timeout, last_call_timeout (30s, for more than MIN), keep_alive_interval, is_host ...");
+            "join_timeout, last_call_timeout (30s, for more than MIN), keep_alive_interval, is_host, failover ...");
   add.flag("--standalone", texts.standalone, "run on this node alone, on any port, inside a scheduler's job too");
   add.value("--node-rank", texts.node_rank, "R", "number of this node, from 0");
   add.value("--master-addr", job.master_address, "HOST", "address of node 0, as all nodes see it");
@@ -252,11 +252,11 @@ void declare_nodes(const Group& add, NodeTexts& texts, launch::JobOptions& job) 
 Result<std::string> network_of_address(const std::string& given) {
   const auto addresses = resolve({.host = given});
   if (!addresses.ok()) return usage("--local-addr " + given + ": " + addresses.error().detail);
-  for (const Address& address : *addresses)
-    if (is_local_address(address.host))
+  for (const transport::Address& address : *addresses)
+    if (transport::is_local_address(address.host))
       return address.host + (address.host.find(':') == std::string::npos ? "/32" : "/128");
   return usage("--local-addr " + given + " is no address of this host",
-               "this host has " + join(local_addresses(), ", "));
+               "this host has " + join(transport::local_addresses(), ", "));
 }
 
 Status interpret_nodes(const NodeTexts& texts, launch::JobOptions& job) {
@@ -276,7 +276,7 @@ Status interpret_nodes(const NodeTexts& texts, launch::JobOptions& job) {
   if (job.connect_timeout <= Duration(0))
     return usage("--connect-timeout 0 leaves the nodes no time to meet", "for example 5min, which is the default");
   if (by_number && !job.rendezvous.endpoint.empty()) {  // it beats the master's address and port, as with torchrun
-    const Address place = TUTTI_TRY(parse_address(job.rendezvous.endpoint));
+    const transport::Address place = TUTTI_TRY(transport::parse_address(job.rendezvous.endpoint));
     job.master_address = place.host;
     if (place.port != 0) job.master_port = place.port;
   }

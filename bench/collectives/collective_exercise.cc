@@ -93,7 +93,7 @@ class CollectiveExercise : public Exercise {
 
   std::size_t result_count() const {
     if (is_point_to_point(operation_.kind)) return 0;
-    return elements_of(request_, group_.rank(), group_.size()).out;
+    return comm::elements_of(request_, group_.rank(), group_.size()).out;
   }
 
  protected:

@@ -57,7 +57,7 @@ void send_stream(const Fd& stream, Deadline deadline) {
   // Where the system has or permits no cubic, the stream runs with what there is, as ours do.
   (void)::setsockopt(stream.get(), IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
   const std::vector<std::byte> chunk(kChunk);
-  for (std::size_t i = 0; i < kWindows * kChunksOfAWindow; ++i) send_all(stream.get(), chunk, deadline).or_throw();
+  for (std::size_t i = 0; i < kWindows * kChunksOfAWindow; ++i) transport::send_all(stream.get(), chunk, deadline).or_throw();
 }
 
 double receive_stream(const Fd& stream, Deadline deadline) {
@@ -65,7 +65,7 @@ double receive_stream(const Fd& stream, Deadline deadline) {
   double best = 0;
   for (std::size_t window = 0; window < kWindows; ++window) {
     const auto begin = now();
-    for (std::size_t i = 0; i < kChunksOfAWindow; ++i) recv_all(stream.get(), chunk, deadline).or_throw();
+    for (std::size_t i = 0; i < kChunksOfAWindow; ++i) transport::recv_all(stream.get(), chunk, deadline).or_throw();
     if (window > 0) best = std::max(best, double(kChunksOfAWindow * kChunk) / seconds_since(begin));
   }
   return best;
@@ -100,19 +100,19 @@ double wire_speed(const Group& world) {
   const int sender = int(other - hosts.begin());
 
   const Deadline deadline = Deadline::after(kBenchPatience);
-  Listener listener;
+  transport::Listener listener;
   std::string place;
   if (world.rank() == 0) {
-    listener = listen({.host = world.state().process().address}).or_throw();
+    listener = transport::listen({.host = world.state().process().address}).or_throw();
     place = to_string(listener.address);
   }
   broadcast_bytes(world, place);
   double speed = 0;
   if (world.rank() == sender) {
-    send_stream(connect(parse_address(place).or_throw(), deadline).or_throw(), deadline);
+    send_stream(transport::connect(transport::parse_address(place).or_throw(), deadline).or_throw(), deadline);
   } else if (world.rank() == 0) {
-    (void)wait_readable(listener.fd.get(), deadline).or_throw();
-    const Fd stream = accept(listener).or_throw();
+    (void)transport::wait_readable(listener.fd.get(), deadline).or_throw();
+    const Fd stream = transport::accept(listener).or_throw();
     if (!stream) throw Exception(deadline.error("nobody connected to " + place + " to measure the wire"));
     speed = receive_stream(stream, deadline);
   }
@@ -120,11 +120,11 @@ double wire_speed(const Group& world) {
   return speed;
 }
 
-double least_memory_seconds(const comm::Operation& operation, std::size_t bytes, int ranks, int groups, double speed) {
+double least_memory_seconds(const Operation& operation, std::size_t bytes, int ranks, int groups, double speed) {
   return speed > 0 ? operation.moved(ranks) * double(bytes) * groups / speed : 0;
 }
 
-double least_wire_seconds(const comm::Operation& operation, std::size_t bytes, int hosts, double speed) {
+double least_wire_seconds(const Operation& operation, std::size_t bytes, int hosts, double speed) {
   return speed > 0 ? operation.bus_factor(hosts) * double(bytes) / speed : 0;
 }
 

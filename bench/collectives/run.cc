@@ -48,11 +48,11 @@ std::shared_ptr<std::byte> allocate(const Group& world, BenchOptions::Memory mem
   return {static_cast<std::byte*>(own), std::free};
 }
 
-class comm::Progress {
+class Progress {
  public:
-  explicit comm::Progress(bool shown) : shown_(shown) {}
+  explicit Progress(bool shown) : shown_(shown) {}
   ~Progress() { clear(); }
-  void show(const comm::Operation& operation, std::size_t bytes, int round, int rounds) {
+  void show(const Operation& operation, std::size_t bytes, int round, int rounds) {
     if (shown_) fmt::print(stderr, "\r\x1b[K{} {}: round {} of {}", operation.name, bytes_text(bytes), round, rounds);
     written_ = shown_;
   }
@@ -102,7 +102,7 @@ class Bench {
   // Exit code.
   int run() {
     bool right = true, all = true;
-    for (const comm::Operation* operation : options_.operations) {
+    for (const Operation* operation : options_.operations) {
       if (first() && !options_.json) print(table_head(*operation, where_));
       Figure last;
       std::size_t wrong = 0;
@@ -129,7 +129,7 @@ class Bench {
   bool first() const { return world_.rank() == 0; }
 
   // None where the vector would hold no element.
-  std::optional<Figure> figure_of(const comm::Operation& operation, std::size_t bytes) {
+  std::optional<Figure> figure_of(const Operation& operation, std::size_t bytes) {
     std::unique_ptr<Exercise> exercise;
     if (group_)
       exercise =
@@ -147,7 +147,7 @@ class Bench {
   }
 
   // 0: unknown, since the traffic of several groups between hosts depends on where they are.
-  double limit_seconds(const comm::Operation& operation, std::size_t bytes) {
+  double limit_seconds(const Operation& operation, std::size_t bytes) {
     if (where_.hosts > 1) {
       if (where_.groups > 1) return 0;
       if (wire_ == 0) wire_ = wire_speed(world_);
@@ -164,7 +164,7 @@ class Bench {
     return least_memory_seconds(operation, bytes, where_.ranks, where_.groups, speed);
   }
 
-  void tell_not_measured(const comm::Operation& operation) const {
+  void tell_not_measured(const Operation& operation) const {
     const std::string elements = operation.splits
                                      ? fmt::format("{} elements of {}, one for each rank", where_.ranks, where_.dtype)
                                      : fmt::format("an element of {}", where_.dtype);
@@ -178,7 +178,7 @@ class Bench {
   const int cores_ = usable_cores();
   const Group world_;
   Group group_;  // empty: this rank only keeps the others company
-  comm::Progress progress_;
+  Progress progress_;
   std::shared_ptr<std::byte> a_, b_;
   std::unique_ptr<DeviceBuffers> device_;  // null: the host's memory
   Circumstances where_;

@@ -22,20 +22,20 @@ Bytes pattern(std::size_t size, unsigned seed) {
 iovec piece(Bytes& bytes, std::size_t offset, std::size_t size) { return {bytes.data() + offset, size}; }
 iovec rest(Bytes& bytes, std::size_t done) { return piece(bytes, done, bytes.size() - done); }
 
-std::size_t send(Link& link, Bytes& bytes, std::size_t done) {
+std::size_t send(transport::Link& link, Bytes& bytes, std::size_t done) {
   const iovec buffer = rest(bytes, done);
   auto sent = link.try_send({&buffer, 1});
   EXPECT_TRUE(sent.ok()) << (sent.ok() ? "" : to_string(sent.error()));
   return sent.ok() ? *sent : 0;
 }
-std::size_t recv(Link& link, Bytes& bytes, std::size_t done) {
+std::size_t recv(transport::Link& link, Bytes& bytes, std::size_t done) {
   const iovec buffer = rest(bytes, done);
   auto got = link.try_recv({&buffer, 1});
   EXPECT_TRUE(got.ok()) << (got.ok() ? "" : to_string(got.error()));
   return got.ok() ? *got : 0;
 }
 // All bytes; the peer must be sending them, or have sent them.
-void recv_all(Link& link, Bytes& bytes, std::size_t done = 0) {
+void recv_all(transport::Link& link, Bytes& bytes, std::size_t done = 0) {
   const Deadline deadline = Deadline::after_seconds(60);
   while (done < bytes.size() && !testing::Test::HasFailure()) {
     const std::size_t got = recv(link, bytes, done);
@@ -130,7 +130,7 @@ TEST_P(LinkConformance, AFullLinkTakesNoMoreUntilThePeerReads) {
 TEST_P(LinkConformance, StreamsManyMegabytesBetweenTwoThreads) {
   LinkPair pair = GetParam().make();
   static constexpr std::size_t kSize = 8 << 20;
-  const auto end = [](Link& link, unsigned own, unsigned peer) {
+  const auto end = [](transport::Link& link, unsigned own, unsigned peer) {
     Bytes out = pattern(kSize, own), in(kSize);
     std::size_t sent = 0, got = 0;
     const Deadline deadline = Deadline::after_seconds(100);

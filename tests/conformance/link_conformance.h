@@ -14,7 +14,7 @@ namespace tutti {
 
 // Two connected ends. Destroying one (or calling `lose_second`, where an end cannot tell) is how a peer goes.
 struct LinkPair {
-  std::unique_ptr<Link> first, second;
+  std::unique_ptr<transport::Link> first, second;
   std::function<void()> lose_second = {};  // default: destroy it
   std::shared_ptr<void> keep = nullptr;    // whatever the ends borrow
 };

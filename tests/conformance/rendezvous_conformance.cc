@@ -28,7 +28,7 @@ constexpr auto kLong = seconds(60);
 launch::NodesOptions options_of(int node, int min, int max) {
   launch::NodesOptions options{.nodes = max, .min_nodes = min, .node = node};
   options.counts.here = node + 1;
-  options.credentials = {.secret = Secret::from_text("open sesame"), .job = "job"};
+  options.credentials = {.secret = transport::Secret::from_text("open sesame"), .job = "job"};
   options.host = "host" + std::to_string(node);
   options.about = "about " + std::to_string(node);
   options.timeout = kLong;

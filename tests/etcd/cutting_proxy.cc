@@ -22,8 +22,8 @@ CuttingProxy::~CuttingProxy() {
 void CuttingProxy::serve() {
   std::vector<std::thread> connections;
   while (!end_) {
-    if (!wait_readable(listener_.fd.get(), Deadline::after_seconds(0.05)).or_throw()) continue;
-    auto client = accept(listener_);
+    if (!transport::wait_readable(listener_.fd.get(), Deadline::after_seconds(0.05)).or_throw()) continue;
+    auto client = transport::accept(listener_);
     if (client.ok() && *client)
       connections.emplace_back([this, fd = std::move(*client)]() mutable { pass(std::move(fd)); });
   }
@@ -49,7 +49,7 @@ void CuttingProxy::pass(Fd client) {
       }
       if (from == 0 && text.starts_with("POST") && text.substr(0, text.find('\r')).find(path_) != text.npos)
         cut = ++requests_ % every_ == 0;
-      if (!send_all(both[1 - from].fd, std::as_bytes(std::span(text)), Deadline::after_seconds(10)).ok()) return;
+      if (!transport::send_all(both[1 - from].fd, std::as_bytes(std::span(text)), Deadline::after_seconds(10)).ok()) return;
     }
   }
 }

@@ -23,7 +23,7 @@ class CuttingProxy {
 
   const int port_, every_;
   const std::string path_;
-  Listener listener_;
+  transport::Listener listener_;
   std::atomic<bool> end_{false};
   std::atomic<int> cuts_{0}, requests_{0};
   std::thread thread_;

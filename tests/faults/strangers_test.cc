@@ -23,14 +23,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Credentials credentials(const std::string& secret = "right", const std::string& job = "job",
+transport::Credentials credentials(const std::string& secret = "right", const std::string& job = "job",
                         std::uint32_t generation = 2) {
-  return {.secret = Secret::from_text(secret), .job = job, .generation = generation};
+  return {.secret = transport::Secret::from_text(secret), .job = job, .generation = generation};
 }
 
 struct Stranger {
   const char* name;
-  Credentials credentials;
+  transport::Credentials credentials;
   const char* words;  // of the refusal, on its side
 };
 std::vector<Stranger> strangers() {
@@ -46,7 +46,7 @@ class LocalSocket : public ::testing::TestWithParam<Stranger> {};
 TEST_P(LocalSocket, RefusesAStranger) {
   const Folder folder;
   ::setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-  auto first = Host::open(credentials(), 0).or_throw(), second = Host::open(GetParam().credentials, 1).or_throw();
+  auto first = transport::Host::open(credentials(), 0).or_throw(), second = transport::Host::open(GetParam().credentials, 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   Status first_status, second_status;
   std::thread other([&] { second_status = second->join(contacts, {0, 1}, 1, 1 << 24, Deadline::after_seconds(60)); });
@@ -68,8 +68,8 @@ INSTANTIATE_TEST_SUITE_P(Other, LocalSocket, ::testing::ValuesIn(strangers()),
 class DataLink : public ::testing::TestWithParam<Stranger> {};
 
 TEST_P(DataLink, RefusesAStranger) {
-  auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(),
-       second = TcpTransport::open("127.0.0.1", GetParam().credentials, 1).or_throw();
+  auto first = transport::TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(),
+       second = transport::TcpTransport::open("127.0.0.1", GetParam().credentials, 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   const int ranks[] = {0, 1};
   Status first_status, second_status;
@@ -98,7 +98,7 @@ std::string random_bytes(std::size_t size) {
 // Connections that say nothing, too little, random bytes, or something else. They stay open until the object goes.
 class Crowd {
  public:
-  explicit Crowd(const Address& address) {
+  explicit Crowd(const transport::Address& address) {
     for (int i = 0; i < 12; ++i) {
       Fd fd = connect(address, Deadline::after_seconds(60)).or_throw();
       const std::string words = i % 4 == 0   ? ""
@@ -118,8 +118,8 @@ class Crowd {
 TEST(Strangers, ThatTakeAllFilesGiveWay) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw();
-  const Address address = parse_address(first->contact()).or_throw();
+  auto first = transport::TcpTransport::open("127.0.0.1", credentials(), 0).or_throw();
+  const transport::Address address = transport::parse_address(first->contact()).or_throw();
   constexpr int kIdle = 70;
   const pid_t crowd = ::fork();
   if (crowd == 0) {
@@ -137,7 +137,7 @@ TEST(Strangers, ThatTakeAllFilesGiveWay) {
   int status = 0;
   ASSERT_EQ(::waitpid(crowd, &status, WUNTRACED), crowd);
   ASSERT_TRUE(WIFSTOPPED(status));
-  auto second = TcpTransport::open("127.0.0.1", credentials(), 1).or_throw();
+  auto second = transport::TcpTransport::open("127.0.0.1", credentials(), 1).or_throw();
   const rlimit few{.rlim_cur = 64, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
@@ -154,10 +154,10 @@ TEST(Strangers, ThatTakeAllFilesGiveWay) {
 }
 
 TEST(Strangers, DoNotKeepRanksFromMeetingOverTcp) {
-  auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(),
-       second = TcpTransport::open("127.0.0.1", credentials(), 1).or_throw();
+  auto first = transport::TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(),
+       second = transport::TcpTransport::open("127.0.0.1", credentials(), 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
-  const Crowd crowd(parse_address(contacts[0]).or_throw());
+  const Crowd crowd(transport::parse_address(contacts[0]).or_throw());
   const int ranks[] = {0, 1};
   Status status;
   std::thread other([&] { status = second->connect(contacts, ranks, 1, 7, Deadline::after_seconds(60)).status(); });
@@ -170,9 +170,9 @@ TEST(Strangers, DoNotKeepRanksFromMeetingOverTcp) {
 TEST(Strangers, DoNotKeepRanksFromMeetingOnOneHost) {
   const Folder folder;
   ::setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-  auto first = Host::open(credentials(), 0).or_throw(), second = Host::open(credentials(), 1).or_throw();
+  auto first = transport::Host::open(credentials(), 0).or_throw(), second = transport::Host::open(credentials(), 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
-  const Crowd crowd(Address{.path = contacts[0]});
+  const Crowd crowd(transport::Address{.path = contacts[0]});
   Status status;
   std::thread other([&] { status = second->join(contacts, {0, 1}, 1, 1 << 24, Deadline::after_seconds(15)); });
   const Status first_status = first->join(contacts, {0, 1}, 0, 1 << 24, Deadline::after_seconds(15));

@@ -8,7 +8,7 @@
 namespace tutti::fuzz {
 
 void handshake(Input input) {
-  static const Credentials credentials{.secret = Secret::random(), .job = "job", .generation = 1};
+  static const transport::Credentials credentials{.secret = transport::Secret::random(), .job = "job", .generation = 1};
   int pair[2];
   promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0, "a socket can be made");
   const Fd attacker(pair[0]), victim(pair[1]);
@@ -16,12 +16,12 @@ void handshake(Input input) {
   if (::send(attacker.get(), input.data(), input.size(), MSG_NOSIGNAL) < 0 && !input.empty()) return;
   ::shutdown(attacker.get(), SHUT_WR);
   if (to_server) {
-    ServerHandshake server(credentials, Role::kStore);
+    transport::ServerHandshake server(credentials, transport::Role::kStore);
     const auto finished = server.advance(victim.get());
     promise(!finished.ok() || !*finished, "a stranger is not let in");
     if (!finished.ok()) promise_sentence(finished.error());
   } else {
-    const Status told = handshake_as_client(victim.get(), credentials, {}, Deadline::after_seconds(10));
+    const Status told = transport::handshake_as_client(victim.get(), credentials, {}, Deadline::after_seconds(10));
     promise(!told.ok(), "a stranger is not taken for a server");
     promise_sentence(told.error());
   }

@@ -55,7 +55,7 @@ void values(const std::string& text) {
 
 void datagram(Input input) {
   using namespace membership;
-  static const crypto::Digest key = heartbeat_key({.secret = Secret::from_text("fuzz"), .job = "fuzz"});
+  static const crypto::Digest key = heartbeat_key({.secret = transport::Secret::from_text("fuzz"), .job = "fuzz"});
   constexpr std::size_t kProof = 16;
   const bool proves = take(input) % 2 == 1;
   const auto raw = std::as_bytes(input);

@@ -45,7 +45,7 @@ void plan(Input input) {
   if (!made.ok()) return promise_sentence(made.error());
 
   std::vector<std::unique_ptr<ServedLink>> served;
-  std::vector<Link*> links;
+  std::vector<transport::Link*> links;
   const std::size_t share = input.size() / std::size_t(size);
   for (int peer = 0; peer < size; ++peer) {
     std::vector<std::uint8_t> bytes;

@@ -31,7 +31,7 @@ void point_to_point(Input input) {
   const std::size_t piece = take(input);
   const std::size_t first = std::size_t(take(input)) * input.size() / 256;
   ServedLink one(take(input, first), piece), other(input, piece);
-  Link* const links[] = {nullptr, &one, &other};
+  transport::Link* const links[] = {nullptr, &one, &other};
   comm::PointToPoint all(links, [&](int rank) { return rank == 1; });
   std::vector<std::unique_ptr<comm::Operation>> operations;
   for (const Posted& recv : posted) operations.push_back(all.make_recv(recv.request, 1 + operations.size()));

@@ -25,9 +25,9 @@ void rendezvous(Input input) {
                      "a trouble survives being written");
     }
     case 2: {
-      const auto address = parse_address(text, 1);
+      const auto address = transport::parse_address(text, 1);
       if (!address.ok()) return promise_sentence(address.error());
-      const auto again = parse_address(to_string(*address), 1);
+      const auto again = transport::parse_address(to_string(*address), 1);
       return promise(again.ok() && *again == *address, "an address survives being written");
     }
     case 3: {

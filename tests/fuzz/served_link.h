@@ -9,7 +9,7 @@
 
 namespace tutti::fuzz {
 
-class ServedLink final : public Link {
+class ServedLink final : public transport::Link {
  public:
   // `piece`: bytes at a time, at least 1.
   ServedLink(Input bytes, std::size_t piece)

@@ -45,16 +45,16 @@ void shm(Input input) {
     sent.push_back(owned.back().get());
   }
   const auto deadline = Deadline::after_seconds(10);
-  if (!input.empty()) promise(send_fds(peer.get(), sent, std::as_bytes(input), deadline).ok(), "it can be sent");
+  if (!input.empty()) promise(transport::send_fds(peer.get(), sent, std::as_bytes(input), deadline).ok(), "it can be sent");
   peer.reset();
-  auto received = recv_fds(here.get(), 2, sizeof(std::uint64_t), deadline);
+  auto received = transport::recv_fds(here.get(), 2, sizeof(std::uint64_t), deadline);
   if (!received.ok()) return promise_sentence(received.error());
   promise(received->fds.size() <= 2 && received->bytes.size() == sizeof(std::uint64_t),
           "no more is taken than was asked");
   if (received->fds.empty()) return;
   std::uint64_t reserved = 0;
   std::memcpy(&reserved, received->bytes.data(), sizeof reserved);
-  const auto arena = Arena::map(std::move(received->fds[0]), reserved, 1);
+  const auto arena = transport::Arena::map(std::move(received->fds[0]), reserved, 1);
   if (!arena.ok()) return promise_sentence(arena.error());
   promise(arena->reserved() >= reserved && *static_cast<volatile std::byte*>(arena->base()) == std::byte(0),
           "what is mapped can be read");

@@ -12,9 +12,9 @@ namespace tutti::fuzz {
 
 void striped_link(Input input) {
   const std::size_t count = 1 + take(input) % 4, piece = take(input), share = input.size() / count;
-  std::vector<std::unique_ptr<Link>> streams;
+  std::vector<std::unique_ptr<transport::Link>> streams;
   for (std::size_t i = 0; i < count; ++i) streams.push_back(std::make_unique<ServedLink>(take(input, share), piece));
-  const auto link = make_striped_link(std::move(streams));
+  const auto link = transport::make_striped_link(std::move(streams));
   std::size_t received = 0;
   for (int idle = 0; idle < 8;) {
     std::array<std::byte, 40> next, part;

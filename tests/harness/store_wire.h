@@ -18,13 +18,13 @@ namespace tutti::test {
 
 class StoreWire {
  public:
-  explicit StoreWire(Address to) : to_(std::move(to)), thread_([this] { serve(); }) {}
+  explicit StoreWire(transport::Address to) : to_(std::move(to)), thread_([this] { serve(); }) {}
   ~StoreWire() {
     end_ = true;
     wake();
     thread_.join();
   }
-  const Address& address() const { return listener_.address; }
+  const transport::Address& address() const { return listener_.address; }
   void silence(bool on) {
     silent_ = on;
     wake();
@@ -57,7 +57,7 @@ class StoreWire {
   }
 
   Fd take() {
-    Fd one = accept(listener_).or_throw();
+    Fd one = transport::accept(listener_).or_throw();
     if (one) ++connections_;
     return one;
   }
@@ -78,7 +78,7 @@ class StoreWire {
         const ssize_t got = ::recv(event.fd, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got == 0) return;
         if (got > 0 &&
-            !send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), Deadline::after_seconds(60)).ok())
+            !transport::send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), Deadline::after_seconds(60)).ok())
           return;
       }
     }
@@ -92,8 +92,8 @@ class StoreWire {
     }
   }
 
-  const Address to_;
-  Listener listener_ = listen(Address{.host = "127.0.0.1"}).or_throw();
+  const transport::Address to_;
+  transport::Listener listener_ = listen(transport::Address{.host = "127.0.0.1"}).or_throw();
   const Fd wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   Fd waiting_;  // of the thread
   std::atomic<bool> end_{false}, silent_{false}, torn_{false};

@@ -146,6 +146,19 @@ TEST_F(Elastic, TheFirstNodeThatIsToldToStopSavesAndLeavesToo) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the nodes join again: node 0 ("), HasSubstr(") has left")));
 }
 
+TEST_F(Elastic, WithTheFailoverSwitchedOffTheJobEndsWithTheNodeThatServesItsStore) {
+  const std::string conf = "last_call_timeout=1,join_timeout=3,failover=false";
+  Running first(node("1:2", rank(), conf), secret_);
+  first.await_out("world 1 in 0");
+  Running second(node("1:2", rank(), conf), secret_);
+  second.await_out("world 2 in 1");
+  kill(first.agent(), SIGKILL);
+  first.wait();
+  const Ended ended = second.wait();
+  EXPECT_EQ(ended.code, 4) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed"), Not(HasSubstr("is served here now"))));
+}
+
 // Nobody has failed, so nobody is broken off: the ranks of all nodes save at one step, and go on from there.
 TEST_F(Elastic, WhoIsThereSavesForANodeThatComes) {
   const Arguments program =

@@ -347,7 +347,7 @@ TEST(NodesUsage, IsToldInASentence) {
 }
 
 TEST_F(Nodes, AStorePortInUseNamesItsHolder) {
-  const auto holder = listen(Address{.host = "127.0.0.1", .port = std::uint16_t(store_port_.number())});
+  const auto holder = listen(transport::Address{.host = "127.0.0.1", .port = std::uint16_t(store_port_.number())});
   ASSERT_TRUE(holder.ok());
   const Ended ended = run(node(0, 2, "1", {worker(), "print"}), secret_);
   EXPECT_EQ(ended.code, 2);

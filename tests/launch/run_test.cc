@@ -663,7 +663,7 @@ TEST(Run, TheStorePortIsTheOneGiven) {
 }
 
 TEST(Run, ATakenMasterPortNamesItsHolder) {
-  const auto listener = listen(Address{.host = "127.0.0.1", .port = 0});
+  const auto listener = listen(transport::Address{.host = "127.0.0.1", .port = 0});
   ASSERT_TRUE(listener.ok());
   const Ended ended = run({"run", "--master-port", std::to_string(listener->address.port), worker(), "print"});
   EXPECT_EQ(ended.code, 2);

@@ -16,7 +16,7 @@ class Heap {
  public:
   static constexpr std::size_t kAlignment = 64;
 
-  explicit Heap(Arena& arena) : arena_(arena) {}
+  explicit Heap(transport::Arena& arena) : arena_(arena) {}
   // The offset in the arena of a block aligned to kAlignment, not zeroed. kLimit if the arena cannot grow enough.
   Result<std::size_t> allocate(std::size_t bytes);
   void release(std::size_t offset, std::size_t bytes);  // `bytes` as given to allocate()
@@ -27,7 +27,7 @@ class Heap {
   void add_pages(std::size_t offset, std::size_t bytes) TUTTI_REQUIRES(mutex_);  // to the free ones
   void remove_run(std::map<std::size_t, std::size_t>::iterator run) TUTTI_REQUIRES(mutex_);
 
-  Arena& arena_;
+  transport::Arena& arena_;
   Mutex mutex_;
   std::map<std::size_t, std::size_t> free_ TUTTI_GUARDED_BY(mutex_);  // runs of pages: offset -> bytes; no two touch
   std::set<std::pair<std::size_t, std::size_t>> free_by_size_ TUTTI_GUARDED_BY(mutex_);  // the same: (bytes, offset)

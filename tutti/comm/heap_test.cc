@@ -13,7 +13,7 @@ namespace tutti {
 namespace {
 
 TEST(Heap, BlocksAreAlignedApartAndReused) {
-  Arena arena = Arena::create(std::size_t(1) << 30).or_throw();
+  transport::Arena arena = transport::Arena::create(std::size_t(1) << 30).or_throw();
   Heap heap(arena);
   std::mt19937 random(1);
   std::map<std::size_t, std::pair<std::size_t, std::uint8_t>> live;  // offset -> bytes, fill
@@ -42,7 +42,7 @@ TEST(Heap, BlocksAreAlignedApartAndReused) {
 
 TEST(Heap, ReleasedMemoryServesOtherSizes) {
   constexpr std::size_t kMiB = std::size_t(1) << 20;
-  Arena arena = Arena::create(64 * kMiB).or_throw();
+  transport::Arena arena = transport::Arena::create(64 * kMiB).or_throw();
   Heap heap(arena);
   std::vector<std::size_t> blocks;
   for (int i = 0; i < 12; ++i) blocks.push_back(heap.allocate(4 * kMiB).or_throw());
@@ -55,15 +55,15 @@ TEST(Heap, ReleasedMemoryServesOtherSizes) {
 }
 
 TEST(Heap, RefusesMoreThanAProcessCanAddress) {
-  Arena arena = Arena::create(std::size_t(1) << 20).or_throw();
+  transport::Arena arena = transport::Arena::create(std::size_t(1) << 20).or_throw();
   Heap heap(arena);
   for (const std::size_t bytes : {~std::size_t(0), ~std::size_t(0) - 62, std::size_t(1) << 60})
     EXPECT_EQ(heap.allocate(bytes).status().error().code, Code::kLimit);
 }
 
 TEST(Arena, GrowsInPlaceInAllMappings) {
-  Arena mine = Arena::create(64 << 20).or_throw();
-  Arena theirs = Arena::map(Fd(::dup(mine.fd())), 64 << 20).or_throw();
+  transport::Arena mine = transport::Arena::create(64 << 20).or_throw();
+  transport::Arena theirs = transport::Arena::map(Fd(::dup(mine.fd())), 64 << 20).or_throw();
   const std::size_t at = mine.grow(3 << 20).or_throw();
   mine.base()[at + 12345] = std::byte{42};
   EXPECT_EQ(theirs.base()[at + 12345], std::byte{42});
@@ -78,7 +78,7 @@ TEST(Heap, ABlockReportedByAPeerMustFitItsArena) {
 }
 
 TEST(Arena, ExplainsWhyItCannotGrowBeyondItsLimit) {
-  Arena arena = Arena::create(2 << 20).or_throw();
+  transport::Arena arena = transport::Arena::create(2 << 20).or_throw();
   const auto more = arena.grow(64 << 20);
   ASSERT_FALSE(more.ok());
   EXPECT_EQ(to_string(more.error()),

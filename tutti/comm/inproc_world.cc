@@ -20,11 +20,11 @@ class SimNetwork {
   explicit SimNetwork(const ModelledNetwork& model) : model_(model) {}
 
   // `host` is the Host of `rank`, whose process owns the returned end.
-  std::unique_ptr<Link> link(int rank, int peer, std::uint64_t channel, const Host& host) {
+  std::unique_ptr<transport::Link> link(int rank, int peer, std::uint64_t channel, const transport::Host& host) {
     MutexLock lock(mutex_);
     if (auto waiting = ends_.extract({rank, peer, channel})) return std::move(waiting.mapped());
     const auto ring = [&host](int whom) { return [bell = host.bell(whom)] { bell.ring(); }; };
-    auto [mine, theirs] = make_sim_links({.latency = model_.between.latency,
+    auto [mine, theirs] = transport::make_sim_links({.latency = model_.between.latency,
                                           .bandwidth = model_.between.bandwidth,
                                           .overhead = model_.between.overhead,
                                           .jitter = model_.jitter,
@@ -38,14 +38,14 @@ class SimNetwork {
   const ModelledNetwork model_;
   Mutex mutex_;
   std::uint64_t links_ TUTTI_GUARDED_BY(mutex_) = 0;
-  std::map<std::tuple<int, int, std::uint64_t>, std::unique_ptr<Link>> ends_
+  std::map<std::tuple<int, int, std::uint64_t>, std::unique_ptr<transport::Link>> ends_
       TUTTI_GUARDED_BY(mutex_);  // by owner, peer, channel
 };
 
 }  // namespace
 
 std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
-  auto hosts = Host::inproc(size, options.heap_limit).or_throw();
+  auto hosts = transport::Host::inproc(size, options.heap_limit).or_throw();
   MemoryStore table;
   std::vector<Result<std::shared_ptr<comm::GroupState>>> made(size, std::shared_ptr<comm::GroupState>());
   std::vector<std::thread> threads;

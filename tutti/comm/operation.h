@@ -32,7 +32,7 @@ struct Blockers {
     look_again = {};
   }
   // For `events`, POLLIN or POLLOUT or both, of a blocked link to `rank` of the group, from which `bytes` are awaited.
-  void add(int rank, Link& link, short events, std::size_t bytes = 1) {
+  void add(int rank, transport::Link& link, short events, std::size_t bytes = 1) {
     ranks.push_back(rank);
     if (link.poll_fd() >= 0) {
       constexpr std::size_t kMuch = 16 << 10;

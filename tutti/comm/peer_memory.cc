@@ -16,10 +16,10 @@ Result<std::vector<std::byte*>> peer_memory(const Group& group, std::span<const 
     std::int64_t owner = -1;  // local rank on this host
     std::uint64_t offset = 0, bytes = 0;
   };
-  const Host& host = *group.state().process().host;
+  const transport::Host& host = *group.state().process().host;
   std::vector<Place> places(buffers), all(buffers * ranks);
   for (std::size_t k = 0; k < buffers; ++k) {
-    const Host::Place place = host.find(mine[k].data(), mine[k].size());
+    const transport::Host::Place place = host.find(mine[k].data(), mine[k].size());
     places[k] = {place.owner, place.offset, mine[k].size()};
   }
   TUTTI_TRY(group.run({.kind = Kind::kAllGather,
@@ -56,9 +56,9 @@ Result<std::byte*> owners_memory(const Group& group, int owner, std::span<std::b
     std::int64_t owner = -1;  // local rank on this host
     std::uint64_t offset = 0;
   } place;
-  const Host& host = *group.state().process().host;
+  const transport::Host& host = *group.state().process().host;
   if (group.rank() == owner) {
-    const Host::Place found = host.find(mine.data(), mine.size());
+    const transport::Host::Place found = host.find(mine.data(), mine.size());
     place = {found.owner, found.offset};
   }
   TUTTI_TRY(

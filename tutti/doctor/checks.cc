@@ -61,7 +61,7 @@ class HostChecks {
 
   void addresses() {
     const bool outward = std::any_of(host_.addresses.begin(), host_.addresses.end(),
-                                     [](const std::string& host) { return !is_loopback({.host = host}); });
+                                     [](const std::string& host) { return !transport::is_loopback({.host = host}); });
     const std::string all = host_.addresses.empty() ? "none" : join(host_.addresses, ", ");
     if (!outward)
       return add(job_.nodes > 1 ? Grade::kFail : Grade::kOk, "addresses", all + ": only loopback",
@@ -69,7 +69,7 @@ class HostChecks {
     if (host_.name_means.empty())
       return add(Grade::kWarn, "addresses", all + "; the name " + host_.name + " resolves to nothing here",
                  "give addresses instead of names, or add the name to /etc/hosts");
-    const bool trap = is_loopback({.host = host_.name_means.front()});
+    const bool trap = transport::is_loopback({.host = host_.name_means.front()});
     if (!trap)
       return add(Grade::kOk, "addresses",
                  all + "; the name " + host_.name + " is " + host_.name_means.front() + " here");
@@ -244,7 +244,7 @@ Finding try_memory() {
 }
 
 Finding try_port(const std::string& host, int port, const char* whose, const char* option) {
-  const Address address{.host = host, .port = std::uint16_t(port)};
+  const transport::Address address{.host = host, .port = std::uint16_t(port)};
   const auto listening = listen(address);
   if (listening.ok()) return {Grade::kOk, "ports", to_string(address) + " is free (" + whose + ")", ""};
   const Error& error = listening.error();

@@ -173,7 +173,7 @@ TEST(HostChecks, AClockThatNobodySets) {
 }
 
 TEST(HostChecks, APortThatIsTaken) {
-  const auto holder = listen({.host = "127.0.0.1"});
+  const auto holder = transport::listen({.host = "127.0.0.1"});
   const auto findings = try_host({.addresses = {"127.0.0.1"}, .master_port = holder->address.port, .store_port = 0});
   EXPECT_EQ(about(findings, "heap").grade, Grade::kOk);
   const Finding& port = about(findings, "ports");

@@ -39,7 +39,7 @@ std::string here_key(int node) { return "doctor/here/" + std::to_string(node); }
 // This host's address on the requested network, with a finding about it.
 std::string own_address(const std::string& iface, std::vector<Finding>& findings) {
   if (iface.empty()) return {};
-  const auto address = address_at(iface);
+  const auto address = transport::address_at(iface);
   if (address.ok())
     findings.push_back({Grade::kOk, "network", iface + " is " + *address + " here", {}});
   else
@@ -55,7 +55,7 @@ class Participation {
       : options_(options), host_(std::move(host)), report_(report) {}
 
   // The first error ends the participation; the report keeps what was found until then.
-  Status run(const Address& store, DoctorMessage mine) {
+  Status run(const transport::Address& store, DoctorMessage mine) {
     TUTTI_TRY(find_others(store, std::move(mine)));
     TUTTI_TRY(read_messages());
     TUTTI_TRY(probe_pairs());
@@ -64,7 +64,7 @@ class Participation {
   }
 
  private:
-  Status find_others(const Address& store, DoctorMessage mine) {
+  Status find_others(const transport::Address& store, DoctorMessage mine) {
     const Deadline deadline = Deadline::after(options_.patience);
     if (options_.node == 0) server_ = TUTTI_TRY(StoreServer::start(store, options_.credentials));
     store_ = TUTTI_TRY(reach(store, deadline));
@@ -86,7 +86,7 @@ class Participation {
     return {};
   }
 
-  Result<std::unique_ptr<TcpStore>> reach(const Address& store, Deadline deadline) {
+  Result<std::unique_ptr<TcpStore>> reach(const transport::Address& store, Deadline deadline) {
     for (;;) {
       auto reached = TcpStore::connect(store, options_.credentials, -1, deadline.at_most(kSlice));
       if (reached.ok()) return reached;
@@ -246,9 +246,9 @@ std::vector<Finding> DoctorReport::all() const {
 Result<DoctorReport> examine(const DoctorOptions& options) {
   PlannedJob job = options.job;
   const bool several = job.nodes > 1;
-  Address store{.host = several ? options.master_address : "127.0.0.1", .port = std::uint16_t(job.store_port)};
+  transport::Address store{.host = several ? options.master_address : "127.0.0.1", .port = std::uint16_t(job.store_port)};
   if (options.node == 0) {
-    const bool meant = !several || is_loopback(store);  // literal: several nodes on one machine
+    const bool meant = !several || transport::is_loopback(store);  // literal: several nodes on one machine
     const auto found = TUTTI_TRY(
         rendezvous::serving_addresses(store, "--master-addr", meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo));
     store = found.front();
@@ -306,7 +306,7 @@ Result<DoctorMessage> parse_doctor_message(const std::string& text) {
                  .detail = "what a node says of itself cannot be read",
                  .hint = "run the same version of tutti on all hosts"};
   message.ranks = json["ranks"].get<int>();
-  message.target = {TUTTI_TRY(parse_address(stream)), TUTTI_TRY(parse_address(datagrams))};
+  message.target = {TUTTI_TRY(transport::parse_address(stream)), TUTTI_TRY(transport::parse_address(datagrams))};
   message.findings = TUTTI_TRY(findings_from_json(findings));
   return message;
 }

@@ -17,7 +17,7 @@ struct DoctorOptions {
   std::string master_address;  // of node 0; empty: one node
   std::string iface;           // the network of the job, "eth1" or "10.0.0.0/8"; empty: the route to node 0 decides
   bool fixed_ports = false;    // one node: the job needs these ports and no others
-  Credentials credentials;
+  transport::Credentials credentials;
   Duration patience = std::chrono::seconds(60);  // for the other nodes to come
   std::string log_folder;                        // may be empty
   std::vector<std::string> names;                // of the hosts as listed by the user, by node; empty: started by hand

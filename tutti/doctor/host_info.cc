@@ -140,8 +140,8 @@ std::optional<bool> clock_is_synchronised() {
 
 std::vector<std::string> addresses_of(const std::string& name) {
   std::vector<std::string> all;
-  if (const auto found = resolve(Address{.host = name}); found.ok())
-    for (const Address& address : *found) all.push_back(address.host);
+  if (const auto found = resolve(transport::Address{.host = name}); found.ok())
+    for (const transport::Address& address : *found) all.push_back(address.host);
   return all;
 }
 
@@ -216,7 +216,7 @@ std::uint64_t meminfo_bytes(const std::string& meminfo, const std::string& key) 
 HostInfo inspect_host(const std::string& log_folder) {
   HostInfo host;
   host.name = host_name();
-  host.addresses = local_addresses();
+  host.addresses = transport::local_addresses();
   host.name_means = addresses_of(host.name);
   host.loopback_line = rendezvous::loopback_line(host.name, text_of("/etc/hosts"));
   host.system = value_in(text_of("/etc/os-release"), "PRETTY_NAME", '=');

@@ -46,20 +46,20 @@ std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
 }
 
-Result<Fd> datagram_socket(const Address& bind_to, Address* bound) {
-  const SocketAddress here = TUTTI_TRY(to_socket_address(bind_to));
+Result<Fd> datagram_socket(const transport::Address& bind_to, transport::Address* bound) {
+  const transport::SocketAddress here = TUTTI_TRY(transport::to_socket_address(bind_to));
   Fd fd(::socket(here.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return system_error(errno, "cannot make a socket for datagrams");
   if (::bind(fd.get(), here.get(), here.length) != 0)
     return system_error(errno, "cannot bind a socket for datagrams at " + to_string(bind_to));
-  if (bound) *bound = local_address(fd.get());
+  if (bound) *bound = transport::local_address(fd.get());
   return fd;
 }
 
 // Sends back datagrams that carry the token.
 void echo(int fd, std::uint64_t token) {
   Datagram datagram{};
-  SocketAddress sender;
+  transport::SocketAddress sender;
   for (;;) {
     sender.length = sizeof sender.storage;
     const ssize_t got = ::recvfrom(fd, datagram.data(), sizeof datagram, 0, sender.get(), &sender.length);
@@ -73,7 +73,7 @@ Status send_zeros(int fd, std::uint64_t bytes, Deadline deadline) {
   static const std::vector<std::byte> zeros(kChunk);
   while (bytes > 0) {
     const std::size_t part = std::size_t(std::min<std::uint64_t>(bytes, kChunk));
-    TUTTI_TRY(send_all(fd, std::span(zeros).first(part), deadline));
+    TUTTI_TRY(transport::send_all(fd, std::span(zeros).first(part), deadline));
     bytes -= part;
   }
   return {};
@@ -83,7 +83,7 @@ Status take_bytes(int fd, std::uint64_t bytes, Deadline deadline) {
   std::vector<std::byte> chunk(kChunk);
   while (bytes > 0) {
     const std::size_t part = std::size_t(std::min<std::uint64_t>(bytes, kChunk));
-    TUTTI_TRY(recv_all(fd, std::span(chunk).first(part), deadline));
+    TUTTI_TRY(transport::recv_all(fd, std::span(chunk).first(part), deadline));
     bytes -= part;
   }
   return {};
@@ -115,11 +115,11 @@ class Probing {
     for (std::uint64_t bytes = kFirstTransfer;; bytes *= 4) {
       const auto begin = now();
       const Deadline deadline = Deadline::after(limits_.bulk);
-      TUTTI_TRY(send_all(fd_, encode({direction, bytes}), deadline));
+      TUTTI_TRY(transport::send_all(fd_, encode({direction, bytes}), deadline));
       if (direction == ProbeKind::kTake) {
         TUTTI_TRY(send_zeros(fd_, bytes, deadline));
         std::byte arrived{};
-        TUTTI_TRY(recv_all(fd_, std::span(&arrived, 1), deadline));
+        TUTTI_TRY(transport::recv_all(fd_, std::span(&arrived, 1), deadline));
       } else {
         TUTTI_TRY(take_bytes(fd_, bytes, deadline));
       }
@@ -132,12 +132,12 @@ class Probing {
   }
 
   Status send_datagrams() {
-    const Fd socket = TUTTI_TRY(datagram_socket({.host = local_address(fd_).host}, nullptr));
-    const SocketAddress there = TUTTI_TRY(to_socket_address(target_.datagrams));
+    const Fd socket = TUTTI_TRY(datagram_socket({.host = transport::local_address(fd_).host}, nullptr));
+    const transport::SocketAddress there = TUTTI_TRY(transport::to_socket_address(target_.datagrams));
     if (::connect(socket.get(), there.get(), there.length) != 0)
       return system_error(errno, "cannot send datagrams to " + to_string(target_.datagrams));
     const std::uint64_t token = std::uint64_t(wall_ns()) | 1;
-    TUTTI_TRY(send_all(fd_, encode({ProbeKind::kDatagrams, token}), Deadline::after(limits_.connect)));
+    TUTTI_TRY(transport::send_all(fd_, encode({ProbeKind::kDatagrams, token}), Deadline::after(limits_.connect)));
     TUTTI_TRY(ask_clock(0));  // the answer shows that the other side knows the token
     std::vector<double> times;
     int sent = 0;
@@ -146,7 +146,7 @@ class Probing {
       const auto begin = now();
       (void)::send(socket.get(), datagram.data(), sizeof datagram, 0);
       const Deadline deadline = Deadline::after(kEchoLimit);
-      while (!deadline.expired() && TUTTI_TRY(wait_readable(socket.get(), deadline))) {
+      while (!deadline.expired() && TUTTI_TRY(transport::wait_readable(socket.get(), deadline))) {
         Datagram answer{};
         const ssize_t got = ::recv(socket.get(), answer.data(), sizeof answer, 0);
         if (got < 0 && errno != EAGAIN) break;  // the other host has refused it
@@ -160,14 +160,14 @@ class Probing {
     return {};
   }
 
-  Status goodbye() { return send_all(fd_, encode({ProbeKind::kGoodbye, 0}), Deadline::after(limits_.connect)); }
+  Status goodbye() { return transport::send_all(fd_, encode({ProbeKind::kGoodbye, 0}), Deadline::after(limits_.connect)); }
 
  private:
   Result<std::int64_t> ask_clock(std::uint64_t number) {
     const Deadline deadline = Deadline::after(limits_.connect);
-    TUTTI_TRY(send_all(fd_, encode({ProbeKind::kClock, number}), deadline));
+    TUTTI_TRY(transport::send_all(fd_, encode({ProbeKind::kClock, number}), deadline));
     std::array<std::uint64_t, 2> answer{};
-    TUTTI_TRY(recv_all(fd_, bytes_of(answer), deadline));
+    TUTTI_TRY(transport::recv_all(fd_, bytes_of(answer), deadline));
     return std::int64_t(answer[1]);
   }
 
@@ -187,18 +187,18 @@ Status obey(int fd, int datagrams, Deadline deadline) {
     if (fds[1].revents) echo(datagrams, token);
     if (!fds[0].revents) continue;
     std::array<std::byte, ProbeCommand::kBytes> bytes;
-    TUTTI_TRY(recv_all(fd, bytes, deadline));
+    TUTTI_TRY(transport::recv_all(fd, bytes, deadline));
     const ProbeCommand command = TUTTI_TRY(parse_probe_command(bytes));
     switch (command.kind) {
       case ProbeKind::kClock: {
         std::array<std::uint64_t, 2> answer = {command.number, std::uint64_t(wall_ns())};
-        TUTTI_TRY(send_all(fd, bytes_of(answer), deadline));
+        TUTTI_TRY(transport::send_all(fd, bytes_of(answer), deadline));
         break;
       }
       case ProbeKind::kTake: {
         TUTTI_TRY(take_bytes(fd, command.number, deadline));
         const std::byte arrived{1};
-        TUTTI_TRY(send_all(fd, std::span(&arrived, 1), deadline));
+        TUTTI_TRY(transport::send_all(fd, std::span(&arrived, 1), deadline));
         break;
       }
       case ProbeKind::kGive:
@@ -232,27 +232,27 @@ bool moves_bytes(ProbeCommand::Kind kind) {
 
 Result<ProbePoint> ProbePoint::open(const std::string& host) {
   ProbePoint point;
-  point.listener_ = TUTTI_TRY(listen({.host = host}));
+  point.listener_ = TUTTI_TRY(transport::listen({.host = host}));
   point.datagrams_ = TUTTI_TRY(datagram_socket({.host = host}, &point.datagram_address_));
   return point;
 }
 
-Status ProbePoint::answer(int peer, const Credentials& credentials, int over, Deadline deadline) {
+Status ProbePoint::answer(int peer, const transport::Credentials& credentials, int over, Deadline deadline) {
   for (;;) {
     std::array<pollfd, 2> fds = {{{listener_.fd.get(), POLLIN, 0}, {over, POLLIN, 0}}};
     if (::poll(fds.data(), fds.size(), deadline.poll_timeout_ms()) == 0)
       return deadline.error("node " + std::to_string(peer) + " did not connect");
     if (fds[1].revents) return {};
-    const Fd connection = TUTTI_TRY(accept(listener_));
+    const Fd connection = TUTTI_TRY(transport::accept(listener_));
     if (!connection) continue;
     const auto hello =
-        handshake_as_server(connection.get(), credentials, Role::kData, deadline.at_most(std::chrono::seconds(5)));
+        transport::handshake_as_server(connection.get(), credentials, transport::Role::kData, deadline.at_most(std::chrono::seconds(5)));
     if (!hello.ok() || hello->rank != peer || hello->channel != kChannel) continue;
     return obey(connection.get(), datagrams_.get(), deadline);
   }
 }
 
-PairMeasure probe(int from, int to, const ProbeTarget& target, const Credentials& credentials, bool full,
+PairMeasure probe(int from, int to, const ProbeTarget& target, const transport::Credentials& credentials, bool full,
                   const ProbeLimits& limits) {
   PairMeasure measure{.from = from, .to = to};
   const Deadline deadline = Deadline::after(limits.connect);
@@ -264,7 +264,7 @@ PairMeasure probe(int from, int to, const ProbeTarget& target, const Credentials
   if (!say(measure.trouble, connection.status())) return measure;
   const int fd = connection->get();
   if (!say(measure.trouble,
-           handshake_as_client(fd, credentials, {.role = Role::kData, .rank = from, .channel = kChannel}, deadline)))
+           transport::handshake_as_client(fd, credentials, {.role = transport::Role::kData, .rank = from, .channel = kChannel}, deadline)))
     return measure;
   Probing probing(fd, target, limits, measure);
   if (full) {

@@ -59,22 +59,22 @@ Result<PairMeasure> pair_measure_from_json(const std::string& text);
 class ProbePoint {
  public:
   static Result<ProbePoint> open(const std::string& host);
-  const Address& stream() const { return listener_.address; }
-  const Address& datagrams() const { return datagram_address_; }
+  const transport::Address& stream() const { return listener_.address; }
+  const transport::Address& datagrams() const { return datagram_address_; }
 
   // Waits for the peer to connect, and answers until it has said goodbye, or until `over`, a descriptor, becomes
   // readable: the peer has reported elsewhere that it is done, or could not connect. Connections without the secret are
   // closed.
-  Status answer(int peer, const Credentials& credentials, int over, Deadline deadline);
+  Status answer(int peer, const transport::Credentials& credentials, int over, Deadline deadline);
 
  private:
-  Listener listener_;
+  transport::Listener listener_;
   Fd datagrams_;
-  Address datagram_address_;
+  transport::Address datagram_address_;
 };
 
 struct ProbeTarget {
-  Address stream, datagrams;
+  transport::Address stream, datagrams;
 };
 struct ProbeLimits {
   Duration connect = std::chrono::seconds(5);         // also for an answer to a small message
@@ -84,7 +84,7 @@ struct ProbeLimits {
   int datagrams = 20;
 };
 // Connects and measures. Failures are in the result. Without `full`: only whether the path is open.
-PairMeasure probe(int from, int to, const ProbeTarget& target, const Credentials& credentials, bool full,
+PairMeasure probe(int from, int to, const ProbeTarget& target, const transport::Credentials& credentials, bool full,
                   const ProbeLimits& limits = {});
 
 }  // namespace tutti::doctor

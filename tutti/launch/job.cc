@@ -73,7 +73,7 @@ Result<int> run_prepared(Prepared& job, const Fd& supervisor_gone, const Fd& ssh
     return error;
   }
   const Fd secret =
-      job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
+      job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(transport::secret_descriptor(job.nodes.credentials.secret));
   job.agent.secret_fd = secret.get();
   const auto kept = KeptMemory::create();  // a program that needs it reports that it is missing
   if (kept.ok()) job.agent.kept_memory_fd = kept->get();

@@ -62,17 +62,17 @@ Result<int> port_of_program(const std::string& host, std::optional<int> wanted) 
 }
 
 // The user's secret, or a random one; on several nodes the user must give one.
-Result<Secret> secret_of(const JobOptions& options, bool one_node) {
+Result<transport::Secret> secret_of(const JobOptions& options, bool one_node) {
   if (options.insecure && !options.secret_file.empty())
     return Error{.code = Code::kUsage,
                  .detail = "--insecure does without a secret, and --secret-file " + options.secret_file + " gives one",
                  .hint = "leave one of them out"};
-  if (options.insecure) return Secret::none();
+  if (options.insecure) return transport::Secret::none();
   if (!options.secret_file.empty()) return rendezvous::secret_in(options.secret_file);
   if (const auto file = env("TUTTI_SECRET_FILE")) return rendezvous::secret_in(*file);
-  if (const auto text = env("TUTTI_SECRET")) return Secret::from_text(*text);
-  if (TUTTI_TRY(env_flag("TUTTI_INSECURE", false))) return Secret::none();
-  if (one_node) return Secret::random();
+  if (const auto text = env("TUTTI_SECRET")) return transport::Secret::from_text(*text);
+  if (TUTTI_TRY(env_flag("TUTTI_INSECURE", false))) return transport::Secret::none();
+  if (one_node) return transport::Secret::random();
   return Error{
       .code = Code::kUsage,
       .detail =
@@ -83,13 +83,13 @@ Result<Secret> secret_of(const JobOptions& options, bool one_node) {
 }
 
 // Where node 0 (or the node with that address) serves and the others connect.
-Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
+Result<transport::Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
                               int master_port) {
-  if (options.rendezvous.backend == RendezvousBackend::kElastic) return parse_address(options.rendezvous.endpoint);
-  if (options.rendezvous.backend == RendezvousBackend::kEtcd) return Address{};
-  if (nodes == 1) return Address{.host = "127.0.0.1", .port = std::uint16_t(options.store_port.value_or(0))};
+  if (options.rendezvous.backend == RendezvousBackend::kElastic) return transport::parse_address(options.rendezvous.endpoint);
+  if (options.rendezvous.backend == RendezvousBackend::kEtcd) return transport::Address{};
+  if (nodes == 1) return transport::Address{.host = "127.0.0.1", .port = std::uint16_t(options.store_port.value_or(0))};
   const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
-  const Address wanted{.host = master_address, .port = std::uint16_t(port)};
+  const transport::Address wanted{.host = master_address, .port = std::uint16_t(port)};
   if (options.node != 0) return wanted;
   // A literal loopback address is intended: several agents on one machine. A name that resolves to one is a mistake.
   const bool meant = is_loopback_text(wanted);
@@ -168,6 +168,7 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
   nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
   nodes.node = options.node;
   nodes.min_nodes = options.rendezvous.min.value_or(nodes.nodes);
+  nodes.failover = options.rendezvous.failover;
   const bool only_a_wish = options.rendezvous.backend != RendezvousBackend::kStatic;
   if (only_a_wish || options.node < nodes.nodes) return {};
   return Error{.code = Code::kUsage,
@@ -180,10 +181,10 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
 Result<std::string> master_address(const JobOptions& options, const NodesOptions& nodes) {
   std::string address = options.master_address;
   if (!options.iface.empty()) {
-    const std::string host = TUTTI_TRY(address_at(options.iface));
+    const std::string host = TUTTI_TRY(transport::address_at(options.iface));
     if (address.empty() && options.node == 0) address = host;
   } else if (const auto iface = env("TUTTI_IFACE")) {  // checked here once, or each rank would report it
-    if (const auto host = address_at(*iface); !host.ok()) {
+    if (const auto host = transport::address_at(*iface); !host.ok()) {
       Error error = host.error();
       error.detail += " (from TUTTI_IFACE)";
       return error;
@@ -247,7 +248,7 @@ Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
   if (options.node != 0 || !by_number) return {};
   std::string host = nodes.store.host;
   if (is_one_node(nodes)) {
-    const Address wanted{.host = nodes.master_address};
+    const transport::Address wanted{.host = nodes.master_address};
     host = TUTTI_TRY(rendezvous::serving_addresses(wanted, "--master-addr", rendezvous::Identity::OneHost::kYes)).front().host;
   }
   nodes.master_port = TUTTI_TRY(port_of_program(host, wanted_port));
@@ -279,7 +280,7 @@ Result<std::string> name_of_job(const JobOptions& options, const NodesOptions& n
 
 Status prepare_credentials(const JobOptions& options, Prepared& job) {
   job.nodes.credentials =
-      Credentials{.secret = TUTTI_TRY(secret_of(options, job.nodes.nodes == 1)), .job = job.agent.job};
+      transport::Credentials{.secret = TUTTI_TRY(secret_of(options, job.nodes.nodes == 1)), .job = job.agent.job};
   job.agent.credentials = job.nodes.credentials;
   if (const std::string warning = job.nodes.credentials.secret.warning(); options.node == 0 && !warning.empty())
     log::warn(warning);
@@ -331,7 +332,7 @@ Result<Prepared> prepare(const JobOptions& options) {
   TUTTI_TRY(prepare_output(options, spec));
   nodes.say = [](const std::string& text) { log::info(text); };
   nodes.host = spec.host = host_name();
-  NodeInfo info{.shares = {}, .run = random_secret_text().substr(0, kLettersOfRun)};
+  NodeInfo info{.shares = {}, .run = transport::random_secret_text().substr(0, kLettersOfRun)};
   for (const Share& share : spec.shares) info.shares.push_back(share.text());
   nodes.about = encode(info);
   nodes.judge = [policy = options.restarts](const std::vector<Fault>& past, const Fault& fault) {

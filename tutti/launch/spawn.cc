@@ -84,8 +84,8 @@ void share_openblas_threads(int ranks) {
 
 // Where the ranks join.
 struct SpawnRendezvous {
-  Address address = new_abstract_address();
-  Fd secret = secret_descriptor(Secret::random()).or_throw();
+  transport::Address address = transport::new_abstract_address();
+  Fd secret = transport::secret_descriptor(transport::Secret::random()).or_throw();
 };
 
 // What a rank writes when rank_main has thrown; at most PIPE_BUF bytes, so that it arrives in one piece.

@@ -247,7 +247,7 @@ class Assembly {
 }  // namespace
 
 RankInfo rank_info_of(const Identity& identity, const std::string& local_host) {
-  static const std::string process_token = Secret::random().fingerprint();
+  static const std::string process_token = transport::Secret::random().fingerprint();
   return RankInfo{.rank = identity.rank,
                   .world_size = identity.world_size,
                   .world_size_source = identity.world_size_source,
@@ -259,7 +259,7 @@ RankInfo rank_info_of(const Identity& identity, const std::string& local_host) {
                   .release = TUTTI_VERSION,
                   .program = program_name(),
                   .build = program_build(),
-                  .token = process_token + "." + Secret::random().fingerprint()};
+                  .token = process_token + "." + transport::Secret::random().fingerprint()};
 }
 
 std::string to_string(const RankInfo& arrival) {
@@ -365,7 +365,7 @@ Status check_addresses(const std::vector<RankInfo>& world) {
   for (const RankInfo& arrival : world) several = several || arrival.machine != world.front().machine;
   if (!several) return {};
   for (const RankInfo& arrival : world)
-    if (!arrival.local_host.empty() && is_loopback(Address{.host = arrival.local_host}))
+    if (!arrival.local_host.empty() && transport::is_loopback(transport::Address{.host = arrival.local_host}))
       return Error{.code = Code::kUsage,
                    .detail = to_string(arrival) + " would advertise the loopback address " + arrival.local_host +
                              ", which the ranks on other machines cannot reach",

@@ -207,7 +207,7 @@ void Identifier::find_method() {
   if (world_size_ && world_size_->value == 1) return;
   if (url_.scheme == Scheme::kTcp) {
     me.method = RendezvousMethod::kTcp;
-    me.address = Address{.host = url_.host, .port = url_.port};
+    me.address = transport::Address{.host = url_.host, .port = url_.port};
     me.address_source = url_source_;
   } else if (url_.scheme == Scheme::kFile) {
     me.method = RendezvousMethod::kFile;
@@ -223,7 +223,7 @@ void Identifier::find_method() {
     me.address_source = "TUTTI_STORE";
     auto stores = parse_servers(*value("TUTTI_STORE"));
     if (stores.ok() && std::all_of(stores->begin(), stores->end(),
-                                   [](const Address& one) { return one.is_unix() || one.port != 0; })) {
+                                   [](const transport::Address& one) { return one.is_unix() || one.port != 0; })) {
       if (stores->size() > 1 && stores->front().is_unix()) {  // another way to the store that the rest names
         me.unix_store = stores->front();
         stores->erase(stores->begin());
@@ -241,7 +241,7 @@ void Identifier::find_method() {
   } else {
     for (const char* variable : {"MASTER_ADDR", "MASTER_PORT"})
       if (!has(variable)) missing_.push_back(variable);
-    me.address = Address{.host = value("MASTER_ADDR").value_or(""),
+    me.address = transport::Address{.host = value("MASTER_ADDR").value_or(""),
                          .port = torchrun_ ? std::uint16_t(0) : master_port().value_or(0)};
     me.method = torchrun_ ? RendezvousMethod::kPorts : RendezvousMethod::kTcp;
     if (torchrun_) me.ports = derived_ports(me.job);

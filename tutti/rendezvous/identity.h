@@ -36,9 +36,9 @@ struct Identity {
   std::string world_size_source;
 
   RendezvousMethod method = RendezvousMethod::kNone;
-  Address address;
-  std::vector<Address> stores;  // kAgent: a primary and its standby, in any order; the first is `address`
-  Address unix_store;           // kAgent: the same store at a Unix socket of its host, or empty
+  transport::Address address;
+  std::vector<transport::Address> stores;  // kAgent: a primary and its standby, in any order; the first is `address`
+  transport::Address unix_store;           // kAgent: the same store at a Unix socket of its host, or empty
   std::vector<std::uint16_t> ports;
   std::string path;
   std::string address_source;  // "MASTER_ADDR and MASTER_PORT", "the URL", ...

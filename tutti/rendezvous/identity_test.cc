@@ -92,7 +92,7 @@ TEST(Identity, ByHand) {
   EXPECT_EQ(me.local_rank, -1);
   EXPECT_EQ(me.started_by, "by hand");
   EXPECT_EQ(me.method, RendezvousMethod::kTcp);
-  EXPECT_EQ(me.address, (Address{.host = "10.0.0.7", .port = 29500}));
+  EXPECT_EQ(me.address, (transport::Address{.host = "10.0.0.7", .port = 29500}));
   EXPECT_EQ(me.address_source, "MASTER_ADDR and MASTER_PORT");
   EXPECT_EQ(me.one_host, OneHost::kUnknown);
   EXPECT_EQ(me.job, "port-29500");
@@ -168,7 +168,7 @@ TEST(Identity, UrlThenCallThenEnvironment) {
   const Identity url = good({}, {.url = "tcp://10.0.0.7:4000?rank=1&world_size=2"});
   EXPECT_EQ(url.rank, 1);
   EXPECT_EQ(url.rank_source, "rank= in the URL");
-  EXPECT_EQ(url.address, (Address{.host = "10.0.0.7", .port = 4000}));
+  EXPECT_EQ(url.address, (transport::Address{.host = "10.0.0.7", .port = 4000}));
   EXPECT_EQ(url.started_by, "by hand");
   const Identity call = good({}, {.url = "tcp://10.0.0.7:4000", .rank = 1, .world_size = 2});
   EXPECT_EQ(call.rank_source, "the call");
@@ -179,7 +179,7 @@ TEST(Identity, UrlThenCallThenEnvironment) {
   EXPECT_EQ(mixed.job, "file-x");
   const Identity local = good({}, {.url = "unix://@mine?rank=0&world_size=2"});
   EXPECT_EQ(local.method, RendezvousMethod::kUnix);
-  EXPECT_EQ(local.address, (Address{.path = "@mine"}));
+  EXPECT_EQ(local.address, (transport::Address{.path = "@mine"}));
   EXPECT_EQ(local.one_host, OneHost::kYes);
   EXPECT_EQ(local.job, "unix-mine");
   EXPECT_THAT(bad({}, {.url = "unix://@mine"}), HasSubstr("or write unix://@name?rank=R&world_size=N"));
@@ -210,7 +210,7 @@ TEST(Identity, TuttiRun) {
   const Identity me = good(kTuttiRun);
   EXPECT_EQ(me.started_by, "tutti run");
   EXPECT_EQ(me.method, RendezvousMethod::kAgent);
-  EXPECT_EQ(me.address, (Address{.host = "10.0.0.7", .port = 40001}));
+  EXPECT_EQ(me.address, (transport::Address{.host = "10.0.0.7", .port = 40001}));
   EXPECT_EQ(me.local_rank, 1);
   EXPECT_EQ(me.local_world_size, 2);
   EXPECT_EQ(me.one_host, OneHost::kNo);
@@ -219,12 +219,12 @@ TEST(Identity, TuttiRun) {
   EXPECT_EQ(good(with(kTuttiRun, {{"TUTTI_STORE", "unix:/run/x"}})).address.path, "/run/x");
   const Identity two = good(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7:1,[fd00::2]:2"}}));
   EXPECT_THAT(two.stores,
-              testing::ElementsAre(Address{.host = "10.0.0.7", .port = 1}, Address{.host = "fd00::2", .port = 2}));
+              testing::ElementsAre(transport::Address{.host = "10.0.0.7", .port = 1}, transport::Address{.host = "fd00::2", .port = 2}));
   EXPECT_EQ(two.address, two.stores[0]);
-  EXPECT_EQ(two.unix_store, Address{});
+  EXPECT_EQ(two.unix_store, transport::Address{});
   const Identity here = good(with(kTuttiRun, {{"TUTTI_STORE", "unix:@x,10.0.0.7:1"}}));
-  EXPECT_EQ(here.unix_store, Address{.path = "@x"});
-  EXPECT_EQ(here.address, (Address{.host = "10.0.0.7", .port = 1}));
+  EXPECT_EQ(here.unix_store, transport::Address{.path = "@x"});
+  EXPECT_EQ(here.address, (transport::Address{.host = "10.0.0.7", .port = 1}));
   EXPECT_THAT(here.stores, testing::ElementsAre(here.address));
   EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7:1,x"}})), HasSubstr("expected host:port or unix:path"));
   EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7"}})),

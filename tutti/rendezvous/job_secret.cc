@@ -51,7 +51,7 @@ Status publish_new_secret(const std::string& path) {
   std::string own = path + ".XXXXXX";
   const Fd file(::mkostemp(own.data(), O_CLOEXEC));  // exclusive, mode 0600
   if (!file) return system_error(errno, "cannot make the secret file " + own);
-  const std::string text = random_secret_text() + "\n";
+  const std::string text = transport::random_secret_text() + "\n";
   const bool written = ::write(file.get(), text.data(), text.size()) == ssize_t(text.size());
   const int write_error = errno;
   const bool linked = written && (::link(own.c_str(), path.c_str()) == 0 || errno == EEXIST);
@@ -109,26 +109,26 @@ Result<std::string> find_runtime_directory(const Environment& environment) {
   return choose_runtime_directory(environment, check_private);
 }
 
-Result<Secret> secret_in(const std::string& file) {
-  auto secret = Secret::from_file(file);
+Result<transport::Secret> secret_in(const std::string& file) {
+  auto secret = transport::Secret::from_file(file);
   if (secret.ok()) return secret;
   Error error = secret.error();
   error.code = Code::kUsage;
   return error;
 }
 
-Result<std::optional<Secret>> given_secret(const Environment& environment) {
+Result<std::optional<transport::Secret>> given_secret(const Environment& environment) {
   if (const auto fd = lookup(environment, "TUTTI_SECRET_FD"))
-    return std::optional(TUTTI_TRY(Secret::from_descriptor(*fd)));
+    return std::optional(TUTTI_TRY(transport::Secret::from_descriptor(*fd)));
   if (const auto path = lookup(environment, "TUTTI_SECRET_FILE")) return std::optional(TUTTI_TRY(secret_in(*path)));
-  if (const auto text = lookup(environment, "TUTTI_SECRET")) return std::optional(Secret::from_text(*text));
+  if (const auto text = lookup(environment, "TUTTI_SECRET")) return std::optional(transport::Secret::from_text(*text));
   if (const auto text = lookup(environment, "TUTTI_INSECURE")) {
-    if (*text == "1" || *text == "true" || *text == "yes" || *text == "on") return std::optional(Secret::none());
+    if (*text == "1" || *text == "true" || *text == "yes" || *text == "on") return std::optional(transport::Secret::none());
     if (*text != "0" && *text != "false" && *text != "no" && *text != "off")
       return Error{.code = Code::kUsage,
                    .detail = "the environment variable TUTTI_INSECURE is \"" + *text + "\", expected 1 or 0"};
   }
-  return std::optional<Secret>();
+  return std::optional<transport::Secret>();
 }
 
 Result<JobSecret> job_secret(const Environment& environment, const std::string& job, bool one_host,
@@ -148,7 +148,7 @@ Result<JobSecret> job_secret(const Environment& environment, const std::string& 
   for (int attempt = 0;; ++attempt) {
     TUTTI_TRY(publish_new_secret(path));
     auto held = hold(path);
-    if (held.ok()) return JobSecret{TUTTI_TRY(Secret::from_file(path)), path, *std::move(held)};
+    if (held.ok()) return JobSecret{TUTTI_TRY(transport::Secret::from_file(path)), path, *std::move(held)};
     if (held.error().errno_value != ENOENT || attempt == kMostTries) return held.status();
     const timespec pause{0, 1'000'000};  // the process that removes it holds it for a moment
     (void)::nanosleep(&pause, nullptr);
@@ -164,7 +164,7 @@ void sweep_runtime_directory(const std::string& folder) {
     const std::string path = entry->path(), name = entry->path().filename();
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) continue;
-    if (S_ISSOCK(info.st_mode) && name.ends_with(".sock") && is_old(info) && is_abandoned_socket(path))
+    if (S_ISSOCK(info.st_mode) && name.ends_with(".sock") && is_old(info) && transport::is_abandoned_socket(path))
       (void)::unlink(path.c_str());
     if (!S_ISREG(info.st_mode)) continue;
     const bool half_made = name.find(".secret.") != std::string::npos;

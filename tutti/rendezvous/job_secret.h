@@ -17,7 +17,7 @@
 namespace tutti::rendezvous {
 
 struct JobSecret {
-  Secret secret;
+  transport::Secret secret;
   std::string file = {};  // the file in the runtime folder, for rank 0 to remove once all ranks have it; else empty
   Fd held = {};           // a shared lock on it: while anybody has one, the file is no leftover
 
@@ -30,10 +30,10 @@ Result<JobSecret> job_secret(const Environment& environment, const std::string& 
                              const std::string& why_not);
 
 // The secret in a file that the user named; whatever is wrong with it is kUsage.
-Result<Secret> secret_in(const std::string& file);
+Result<transport::Secret> secret_in(const std::string& file);
 
 // The secret that the environment gives; none if it gives none.
-Result<std::optional<Secret>> given_secret(const Environment& environment);
+Result<std::optional<transport::Secret>> given_secret(const Environment& environment);
 
 // A folder that belongs to this user and that no other user can enter, made if need be: tutti/ below XDG_RUNTIME_DIR or
 // /run/user/UID, else tutti-UID below TMPDIR or /tmp. kRefused if it belongs to another user or is open to others.

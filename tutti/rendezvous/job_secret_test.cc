@@ -36,7 +36,7 @@ class SecretOfJob : public ::testing::Test {
     ::chmod(path.c_str(), mode);
     return path;
   }
-  static std::string print(const Secret& secret) { return secret.fingerprint(); }
+  static std::string print(const transport::Secret& secret) { return secret.fingerprint(); }
 
   std::string folder_;
   Environment environment_;
@@ -62,7 +62,7 @@ TEST_F(SecretOfJob, RanksOfOneHostMakeAndShareAFile) {
 TEST_F(SecretOfJob, ARaceHasOneWinner) {
   std::vector<std::string> seen(8);
   std::vector<JobSecret> held;  // as ranks keep it until all have come
-  for (std::size_t i = 0; i < seen.size(); ++i) held.push_back({.secret = Secret::none()});
+  for (std::size_t i = 0; i < seen.size(); ++i) held.push_back({.secret = transport::Secret::none()});
   {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < seen.size(); ++i)
@@ -100,11 +100,11 @@ TEST_F(SecretOfJob, InsecureIsAskedForAndNeverAssumed) {
 
 TEST_F(SecretOfJob, FromTheEnvironmentInOrder) {
   environment_["TUTTI_SECRET"] = "swordfish";
-  EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret), print(Secret::from_text("swordfish")));
+  EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret), print(transport::Secret::from_text("swordfish")));
   environment_["TUTTI_SECRET_FILE"] = write("key", "from a file\n", 0600);
-  EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret), print(Secret::from_text("from a file")));
+  EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret), print(transport::Secret::from_text("from a file")));
   const Fd memory(::memfd_create("secret", MFD_CLOEXEC));
-  const Secret made = Secret::random();
+  const transport::Secret made = transport::Secret::random();
   ASSERT_EQ(::write(memory.get(), made.bytes().data(), 32), 32);
   environment_["TUTTI_SECRET_FD"] = std::to_string(memory.get());
   for (int again = 0; again < 2; ++again) {
@@ -116,9 +116,9 @@ TEST_F(SecretOfJob, FromTheEnvironmentInOrder) {
 }
 
 TEST_F(SecretOfJob, AShortTextIsWarnedAbout) {
-  EXPECT_THAT(Secret::from_text("swordfish").warning(), HasSubstr("fewer than 20 characters"));
-  EXPECT_EQ(Secret::from_text("7f8a9c0d1e2f3a4b5c6d7e8f90a1b2c3").warning(), "");
-  EXPECT_EQ(Secret::random().warning() + Secret::none().warning(), "");
+  EXPECT_THAT(transport::Secret::from_text("swordfish").warning(), HasSubstr("fewer than 20 characters"));
+  EXPECT_EQ(transport::Secret::from_text("7f8a9c0d1e2f3a4b5c6d7e8f90a1b2c3").warning(), "");
+  EXPECT_EQ(transport::Secret::random().warning() + transport::Secret::none().warning(), "");
   EXPECT_EQ(job_secret(environment_, "j", true, "")->secret.warning(), "") << "we make long ones";
   environment_["TUTTI_SECRET_FILE"] = write("key", "swordfish\n", 0600);
   EXPECT_NE(given_secret(environment_).or_throw()->warning(), "");

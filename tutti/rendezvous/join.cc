@@ -37,13 +37,13 @@ Result<std::string> first_host_in(const std::string& path) {
 Status complete(Identity& identity, const Environment& environment) {
   if (identity.method == RendezvousMethod::kUnix && !identity.address.is_unix())
     identity.address =
-        Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(identity.job) + ".sock"};
+        transport::Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(identity.job) + ".sock"};
   if (identity.method == RendezvousMethod::kPorts && identity.address.host.empty())
     identity.address.host = TUTTI_TRY(first_host_in(identity.path));
   if (identity.method == RendezvousMethod::kTcp && identity.one_host == Identity::OneHost::kUnknown) {
     // Other hosts do not dial loopback. A name may be loopback here only, so it proves nothing.
-    const Address& place = identity.address;
-    if (place.host == "localhost" || is_loopback(place)) identity.one_host = Identity::OneHost::kYes;
+    const transport::Address& place = identity.address;
+    if (place.host == "localhost" || transport::is_loopback(place)) identity.one_host = Identity::OneHost::kYes;
   }
   return {};
 }
@@ -54,7 +54,7 @@ bool is_closed(const Identity& identity) {
   if (identity.method != RendezvousMethod::kTcp || identity.one_host == Identity::OneHost::kNo) return false;
   const auto places = resolve(identity.address);
   return places.ok() &&
-         std::all_of(places->begin(), places->end(), [](const Address& place) { return is_loopback(place); });
+         std::all_of(places->begin(), places->end(), [](const transport::Address& place) { return transport::is_loopback(place); });
 }
 
 Result<JobSecret> secret_of(const Identity& identity, const Environment& environment) {
@@ -99,7 +99,7 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
   member.credentials.job = identity.job;
   member.credentials.generation = identity.generation;
   if (identity.world_size == 1) {
-    member.credentials.secret = Secret::random();
+    member.credentials.secret = transport::Secret::random();
     return member;
   }
 
@@ -124,7 +124,7 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
   auto store =
       std::make_unique<PrefixStore>("generation-" + std::to_string(identity.generation), std::move(point.store));
   if (const auto wanted = lookup(environment, "TUTTI_IFACE")) {
-    auto host = address_at(*wanted);
+    auto host = transport::address_at(*wanted);
     if (!host.ok()) {
       Error error = host.error();
       error.detail += " (from TUTTI_IFACE)";

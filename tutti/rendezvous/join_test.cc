@@ -152,10 +152,10 @@ TEST_P(JoinSizes, FileUrl) {
 TEST_P(JoinSizes, TheStoreOfTuttiRun) {
   Ranks ranks;
   const Fd secret(::memfd_create("secret", 0));
-  const Secret key = Secret::random();
+  const transport::Secret key = transport::Secret::random();
   ASSERT_EQ(::write(secret.get(), key.bytes().data(), 32), 32);
   const int agent = ranks.start_helper([&](int out) {
-    auto server = StoreServer::start(Address{.host = "127.0.0.1"}, Credentials{key, "j17", 0});
+    auto server = StoreServer::start(transport::Address{.host = "127.0.0.1"}, transport::Credentials{key, "j17", 0});
     const std::string line = server.ok() ? to_string((*server)->address()) + "\n" : "\n";
     if (::write(out, line.data(), line.size()) > 0) ::pause();
   });
@@ -185,10 +185,10 @@ TEST_P(JoinSizes, TheStoreOfTuttiRun) {
 TEST(Join, TheStoreOfTuttiRunAtAUnixSocketWhereThatCanBeReached) {
   Ranks ranks;
   const Fd secret(::memfd_create("secret", 0));
-  const Secret key = Secret::random();
+  const transport::Secret key = transport::Secret::random();
   ASSERT_EQ(::write(secret.get(), key.bytes().data(), 32), 32);
   const int agent = ranks.start_helper([&](int out) {
-    auto server = StoreServer::start(Address{.host = "127.0.0.1"}, Credentials{key, "j17", 0}).or_throw();
+    auto server = StoreServer::start(transport::Address{.host = "127.0.0.1"}, transport::Credentials{key, "j17", 0}).or_throw();
     const std::string lines = to_string(server->unix_address().or_throw()) + "\n" + to_string(server->address()) + "\n";
     if (::write(out, lines.data(), lines.size()) > 0) ::pause();
   });
@@ -206,7 +206,7 @@ TEST(Join, TheStoreOfTuttiRunAtAUnixSocketWhereThatCanBeReached) {
           const auto twin =
               TcpStore::connect(member.stores, member.store_credentials, member.rank, Deadline::after(60s)).or_throw();
           (void)twin->num_keys().or_throw();
-          return to_string(member.stores);
+          return tutti::to_string(member.stores);
         }};
   };
   const auto reports =
@@ -222,7 +222,7 @@ TEST(Join, TheStoreOfTuttiRunAtAUnixSocketWhereThatCanBeReached) {
 TEST(JoinFails, AWrongSecretAtTheUnixSocketOfTuttiRun) {
   Ranks ranks;
   const int agent = ranks.start_helper([&](int out) {
-    auto server = StoreServer::start(Address{.host = "127.0.0.1"}, Credentials{Secret::random(), "j17", 0}).or_throw();
+    auto server = StoreServer::start(transport::Address{.host = "127.0.0.1"}, transport::Credentials{transport::Secret::random(), "j17", 0}).or_throw();
     const std::string line = to_string(server->unix_address().or_throw()) + "," + to_string(server->address()) + "\n";
     if (::write(out, line.data(), line.size()) > 0) ::pause();
   });
@@ -282,8 +282,8 @@ TEST(Join, SrunOnOneHost) {
 
 // An address of this machine that is not loopback, or empty.
 std::string outward_address() {
-  for (const std::string& host : local_addresses())
-    if (!is_loopback(Address{.host = host}) && host.find(':') == std::string::npos) return host;
+  for (const std::string& host : transport::local_addresses())
+    if (!transport::is_loopback(transport::Address{.host = host}) && host.find(':') == std::string::npos) return host;
   return {};
 }
 
@@ -293,7 +293,7 @@ TEST(Join, SeveralHostsTakeTheNextDerivedPortIfAStrangerHasOne) {
   Ranks ranks;
   const std::string run = "t" + std::to_string(::getpid());
   const auto ports = derived_ports("torchrun-" + run + "-29500");
-  const auto stranger = listen(Address{.host = host, .port = ports[0]});
+  const auto stranger = listen(transport::Address{.host = host, .port = ports[0]});
   std::vector<Start> starts;
   for (int rank = 0; rank < 2; ++rank) {
     Environment environment = torchrun(rank, 1, 2, host, run);
@@ -375,8 +375,8 @@ TEST(JoinFails, AForeignJobAtThePort) {
   Ranks ranks;
   const ReservedPort port;
   const int other = ranks.start_helper([&](int out) {
-    auto server = StoreServer::start(Address{.host = "127.0.0.1", .port = std::uint16_t(port.number())},
-                                     Credentials{Secret::random(), "theirs", 0});
+    auto server = StoreServer::start(transport::Address{.host = "127.0.0.1", .port = std::uint16_t(port.number())},
+                                     transport::Credentials{transport::Secret::random(), "theirs", 0});
     if (::write(out, server.ok() ? "up\n" : "no\n", 3) > 0) ::pause();
   });
   ASSERT_EQ(ranks.read_line(other), "up");
@@ -436,17 +436,17 @@ TEST(JoinFails, AStrangerAtThePort) {
   Ranks ranks;
   const ReservedPort port;
   const int web = ranks.start_helper([&](int out) {
-    auto listener = listen(Address{.host = "127.0.0.1", .port = std::uint16_t(port.number())});
+    auto listener = listen(transport::Address{.host = "127.0.0.1", .port = std::uint16_t(port.number())});
     if (!listener.ok() || ::write(out, "up\n", 3) < 0) return;
     for (;;) {
       const Deadline deadline = Deadline::after(60s);
-      if (!wait_readable(listener->fd.get(), deadline).ok()) return;
-      const auto fd = accept(*listener);
+      if (!transport::wait_readable(listener->fd.get(), deadline).ok()) return;
+      const auto fd = transport::accept(*listener);
       if (!fd.ok() || !*fd) continue;
       const std::string answer = "HTTP/1.1 400 Bad Request\r\n\r\n";
-      (void)send_all(fd->get(), std::as_bytes(std::span(answer)), deadline);
+      (void)transport::send_all(fd->get(), std::as_bytes(std::span(answer)), deadline);
       std::byte hello[160];
-      (void)recv_all(fd->get(), hello, deadline);
+      (void)transport::recv_all(fd->get(), hello, deadline);
     }
   });
   ASSERT_EQ(ranks.read_line(web), "up");

@@ -27,7 +27,7 @@
 namespace tutti::rendezvous {
 namespace {
 
-std::string of_this_machine() { return "this machine has " + tutti::join(local_addresses(), ", "); }
+std::string of_this_machine() { return "this machine has " + tutti::join(transport::local_addresses(), ", "); }
 
 std::string hosts_file() {
   std::ifstream file("/etc/hosts");
@@ -57,7 +57,7 @@ Result<ReachedStore> served_by_us(std::unique_ptr<StoreServer> server) {
   return point;
 }
 
-Result<ReachedStore> serve(const Identity& identity, const Credentials& credentials) {
+Result<ReachedStore> serve(const Identity& identity, const transport::Credentials& credentials) {
   if (identity.method == RendezvousMethod::kUnix)
     return served_by_us(TUTTI_TRY(StoreServer::start(identity.address, credentials)));
   const auto places = TUTTI_TRY(serving_addresses(identity.address, identity.address_source, identity.one_host));
@@ -72,7 +72,7 @@ Result<ReachedStore> serve(const Identity& identity, const Credentials& credenti
   }
   std::vector<std::string> reasons;
   for (const std::uint16_t port : identity.ports) {
-    Address place = places.front();
+    transport::Address place = places.front();
     place.port = port;
     auto server = StoreServer::start(place, credentials);
     if (server.ok()) return served_by_us(*std::move(server));
@@ -91,7 +91,7 @@ Error explain(Error error, const Identity& identity) {
   if (error.code == Code::kUnreachable && identity.method != RendezvousMethod::kUnix) {
     const auto places = resolve(identity.address);
     if (places.ok() && !identity.address.is_unix() && identity.one_host != Identity::OneHost::kYes &&
-        std::all_of(places->begin(), places->end(), [](const Address& place) { return is_loopback(place); }))
+        std::all_of(places->begin(), places->end(), [](const transport::Address& place) { return transport::is_loopback(place); }))
       error.hint += std::string(error.hint.empty() ? "" : "; ") + identity.address.host +
                     " is this very machine: if rank 0 runs on another one, give its address";
   }
@@ -110,9 +110,9 @@ Result<ReachedStore> reached(std::unique_ptr<TcpStore> store) {
 // By the Unix socket of a store on this host; none where it cannot be reached: on another host, in a container with a
 // network of its own, as another user. The store is known by its TCP address all the same: to all ranks alike, in words
 // too, and who is on its host has that address itself.
-Result<std::optional<ReachedStore>> dial_here(const Identity& identity, const Credentials& credentials,
+Result<std::optional<ReachedStore>> dial_here(const Identity& identity, const transport::Credentials& credentials,
                                               Deadline deadline) {
-  const Address& socket = identity.unix_store;
+  const transport::Address& socket = identity.unix_store;
   if (!socket.is_unix() || !connect(socket, deadline.at_most(kFirstTry)).ok()) return std::optional<ReachedStore>();
   auto store = TcpStore::connect(socket, credentials, identity.rank, deadline);
   if (!store.ok() && store.error().code == Code::kPeerLost) return std::optional<ReachedStore>();  // we are strangers
@@ -122,23 +122,23 @@ Result<std::optional<ReachedStore>> dial_here(const Identity& identity, const Cr
   return std::optional(std::move(point));
 }
 
-Result<ReachedStore> dial(const Identity& identity, const Credentials& credentials, Deadline deadline) {
+Result<ReachedStore> dial(const Identity& identity, const transport::Credentials& credentials, Deadline deadline) {
   auto here = dial_here(identity, credentials, deadline);
   if (!here.ok()) return explain(here.error(), identity);
   if (*here) return **std::move(here);
-  auto store = TcpStore::connect(identity.stores.empty() ? std::vector<Address>{identity.address} : identity.stores,
+  auto store = TcpStore::connect(identity.stores.empty() ? std::vector<transport::Address>{identity.address} : identity.stores,
                                  credentials, identity.rank, deadline);
   if (!store.ok()) return explain(store.error(), identity);
   return reached(*std::move(store));
 }
 
-Result<ReachedStore> dial_round(const Identity& identity, const Credentials& credentials, Deadline deadline) {
+Result<ReachedStore> dial_round(const Identity& identity, const transport::Credentials& credentials, Deadline deadline) {
   std::optional<Error> stranger;  // somebody else at one of the ports
   double next_report = kReportEvery;
   const std::string where = "ports " + ports_text(identity.ports) + " of " + identity.address.host;
   for (Duration limit = kFirstTry;; limit = std::min(limit * 2, kLongestTry)) {
     for (const std::uint16_t port : identity.ports) {
-      const Address place{.host = identity.address.host, .port = port};
+      const transport::Address place{.host = identity.address.host, .port = port};
       auto store = TcpStore::connect(place, credentials, identity.rank, deadline.at_most(limit));
       if (store.ok()) return reached(*std::move(store));
       const Code code = store.error().code;
@@ -163,7 +163,7 @@ Result<ReachedStore> dial_round(const Identity& identity, const Credentials& cre
 
 }  // namespace
 
-Result<ReachedStore> reach_served_store(const Identity& identity, const Credentials& credentials, Deadline deadline) {
+Result<ReachedStore> reach_served_store(const Identity& identity, const transport::Credentials& credentials, Deadline deadline) {
   if (identity.method != RendezvousMethod::kAgent && identity.rank == 0) return serve(identity, credentials);
   if (identity.method == RendezvousMethod::kPorts && identity.ports.size() > 1)
     return dial_round(identity, credentials, deadline);
@@ -178,7 +178,7 @@ Error joining_error(Error error, const Identity& identity) {
   return error;
 }
 
-Result<ReachedStore> reach_store_file(const Identity& identity, Credentials& credentials, bool secret_given,
+Result<ReachedStore> reach_store_file(const Identity& identity, transport::Credentials& credentials, bool secret_given,
                                       Deadline deadline) {
   const bool owner = identity.rank == 0;
   ReachedStore point;
@@ -191,8 +191,8 @@ Result<ReachedStore> reach_store_file(const Identity& identity, Credentials& cre
   }
   point.store = *std::move(store);
   if (!secret_given) {
-    if (owner) TUTTI_TRY(point.store->set(kSecretKey, random_secret_text()));
-    credentials.secret = Secret::from_text(TUTTI_TRY(point.store->get(kSecretKey, deadline)));
+    if (owner) TUTTI_TRY(point.store->set(kSecretKey, transport::random_secret_text()));
+    credentials.secret = transport::Secret::from_text(TUTTI_TRY(point.store->get(kSecretKey, deadline)));
   }
   return point;
 }
@@ -211,35 +211,35 @@ std::string loopback_line(const std::string& name, const std::string& hosts_text
     std::istringstream words(line.substr(0, line.find('#')));
     std::string address, word;
     words >> address;
-    if (address.empty() || !is_loopback(Address{.host = address})) continue;
+    if (address.empty() || !transport::is_loopback(transport::Address{.host = address})) continue;
     while (words >> word)
       if (word == name) return std::string(trim(line)) + " (line " + std::to_string(number) + " of /etc/hosts)";
   }
   return {};
 }
 
-Result<std::vector<Address>> serving_addresses(const Address& wanted, const std::string& source,
+Result<std::vector<transport::Address>> serving_addresses(const transport::Address& wanted, const std::string& source,
                                                Identity::OneHost one_host) {
   const auto usage = [](std::string detail, std::string hint) {
     return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
   };
-  std::vector<Address> all = TUTTI_TRY(resolve(wanted));
+  std::vector<transport::Address> all = TUTTI_TRY(resolve(wanted));
   const std::string& first = all.front().host;
   const std::string what = wanted.host == first ? first : wanted.host + ", which is " + first + " here";
-  if (std::any_of(all.begin(), all.end(), is_wildcard))
+  if (std::any_of(all.begin(), all.end(), transport::is_wildcard))
     return usage(
         "rank 0 is to serve at " + wanted.host + " (" + source + "), which is no address that the others can dial",
         "give one address; " + of_this_machine());
-  std::erase_if(all, [](const Address& address) { return !is_local_address(address.host); });
+  std::erase_if(all, [](const transport::Address& address) { return !transport::is_local_address(address.host); });
   if (all.empty())
     return usage(
         "rank 0 is to serve at " + what + " (" + source + "), but that is no address of this machine",
         "start rank 0 on the machine that " + source + " names, or correct " + source + "; " + of_this_machine());
   // Outward before loopback, IPv4 before IPv6: `localhost` must be the same to all.
-  std::stable_sort(all.begin(), all.end(), [](const Address& a, const Address& b) {
-    return std::pair(is_loopback(a), a.is_v6()) < std::pair(is_loopback(b), b.is_v6());
+  std::stable_sort(all.begin(), all.end(), [](const transport::Address& a, const transport::Address& b) {
+    return std::pair(transport::is_loopback(a), a.is_v6()) < std::pair(transport::is_loopback(b), b.is_v6());
   });
-  if (one_host == Identity::OneHost::kYes || !is_loopback(all.front())) return all;
+  if (one_host == Identity::OneHost::kYes || !transport::is_loopback(all.front())) return all;
   const std::string line = loopback_line(wanted.host, hosts_file());
   if (one_host == Identity::OneHost::kNo)
     return usage("rank 0 would advertise the loopback address " + what + " (" + source +

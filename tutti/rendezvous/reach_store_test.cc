@@ -9,20 +9,20 @@ using ::testing::HasSubstr;
 using OneHost = Identity::OneHost;
 
 TEST(Serving, LiteralLoopbackIsItself) {
-  const auto places = serving_addresses(Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kYes);
+  const auto places = serving_addresses(transport::Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kYes);
   ASSERT_TRUE(places.ok());
-  EXPECT_EQ(places->front(), (Address{.host = "127.0.0.1", .port = 7}));
+  EXPECT_EQ(places->front(), (transport::Address{.host = "127.0.0.1", .port = 7}));
 }
 
 TEST(Serving, LocalhostIsTheSameToAllWhateverItsOrderInTheHostsFile) {
-  const auto places = serving_addresses(Address{.host = "localhost", .port = 7}, "MASTER_ADDR", OneHost::kUnknown);
+  const auto places = serving_addresses(transport::Address{.host = "localhost", .port = 7}, "MASTER_ADDR", OneHost::kUnknown);
   ASSERT_TRUE(places.ok());
   EXPECT_EQ(places->front().host, "127.0.0.1");
 }
 
 TEST(Serving, NeverTheWildcard) {
   for (const char* host : {"0.0.0.0", "::", "0", "0x0", "00.0", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"}) {
-    const auto places = serving_addresses(Address{.host = host, .port = 7}, "the URL", OneHost::kYes);
+    const auto places = serving_addresses(transport::Address{.host = host, .port = 7}, "the URL", OneHost::kYes);
     ASSERT_FALSE(places.ok()) << host;
     EXPECT_THAT(
         to_string(places.error()),
@@ -32,14 +32,14 @@ TEST(Serving, NeverTheWildcard) {
 }
 
 TEST(Serving, SomebodyElsesAddressListsOurs) {
-  const auto places = serving_addresses(Address{.host = "203.0.113.9", .port = 7}, "the URL", OneHost::kNo);
+  const auto places = serving_addresses(transport::Address{.host = "203.0.113.9", .port = 7}, "the URL", OneHost::kNo);
   ASSERT_FALSE(places.ok());
   EXPECT_THAT(to_string(places.error()),
               HasSubstr("rank 0 is to serve at 203.0.113.9 (the URL), but that is no address of this machine"));
 }
 
 TEST(Serving, LoopbackIsNoPlaceForSeveralHosts) {
-  const auto places = serving_addresses(Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kNo);
+  const auto places = serving_addresses(transport::Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kNo);
   ASSERT_FALSE(places.ok());
   EXPECT_THAT(to_string(places.error()), HasSubstr("would advertise the loopback address 127.0.0.1 (MASTER_ADDR)"));
 }

@@ -58,7 +58,7 @@ Result<RendezvousUrl> parse_url(const std::string& url) {
   } else if (scheme == "tcp") {
     parsed.scheme = Scheme::kTcp;
     if (rest.ends_with('/')) rest.remove_suffix(1);
-    const auto address = parse_address(rest);
+    const auto address = transport::parse_address(rest);
     if (!address.ok()) return wrong(url, "has no valid host:port: " + address.error().detail);
     if (address->is_unix() || address->host.empty())
       return wrong(url, "has no host", "for example tcp://10.0.0.7:29500");

@@ -103,10 +103,10 @@ Result<Settings> read_settings(const Options& options) {
   s.hang_warning = TUTTI_TRY(seconds({}, "TUTTI_HANG_WARNING", 30));
   if (const auto text = env("TUTTI_STREAMS")) {
     const auto streams = parse_int(*text);
-    if (!streams || *streams < 1 || *streams > TcpTransport::kMostStreams)
+    if (!streams || *streams < 1 || *streams > transport::TcpTransport::kMostStreams)
       return Error{.code = Code::kUsage,
                    .detail = "TUTTI_STREAMS is \"" + *text + "\", expected a number from 1 to " +
-                             std::to_string(TcpTransport::kMostStreams)};
+                             std::to_string(transport::TcpTransport::kMostStreams)};
     s.streams = int(*streams);
   }
   if (const auto text = env("TUTTI_NETWORK")) s.network = TUTTI_TRY(comm::parse_network(*text));
@@ -197,11 +197,11 @@ Result<Introductions> exchange_introductions(rendezvous::Membership& m, const st
 Result<std::string> advertised_host(const rendezvous::Membership& m, bool several_machines) {
   std::string host = m.local_host;
   if (host.empty()) {
-    const auto mine = local_addresses();
+    const auto mine = transport::local_addresses();
     host = several_machines && !mine.empty() ? mine.front() : "127.0.0.1";
   }
-  if (several_machines && is_loopback(Address{.host = host})) {
-    const auto mine = local_addresses();
+  if (several_machines && transport::is_loopback(transport::Address{.host = host})) {
+    const auto mine = transport::local_addresses();
     return Error{.code = Code::kUsage,
                  .detail = "this rank would tell the other machines to reach it at " + host +
                            ", which is loopback: they would reach themselves",
@@ -214,7 +214,7 @@ Result<std::string> advertised_host(const rendezvous::Membership& m, bool severa
   return host;
 }
 
-Status open_paths(Process& p, rendezvous::Membership& m, const Settings& settings, std::unique_ptr<Host> host,
+Status open_paths(Process& p, rendezvous::Membership& m, const Settings& settings, std::unique_ptr<transport::Host> host,
                   const Introductions& ranks, Deadline deadline) {
   const int n = m.world_size;
   // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node; a machine's devices
@@ -257,7 +257,7 @@ Status open_paths(Process& p, rendezvous::Membership& m, const Settings& setting
   for (int r = 0; r < n; ++r)
     if (p.world[r].node == p.world[p.rank].node) contacts.push_back(ranks.shm_contacts[r]), here.push_back(r);
   if (host && here.size() > 1) {
-    const std::size_t heap_limit = settings.heap_limit.value_or(default_reserve(physical_memory(), int(here.size())));
+    const std::size_t heap_limit = settings.heap_limit.value_or(transport::default_reserve(physical_memory(), int(here.size())));
     TUTTI_TRY(host->join(contacts, here, p.world[p.rank].local_rank, heap_limit, deadline));
     p.host = std::move(host);
     p.heap = std::make_unique<Heap>(p.host->arena());
@@ -267,7 +267,7 @@ Status open_paths(Process& p, rendezvous::Membership& m, const Settings& setting
                                               [&](const std::string& id) { return id != ranks.host_ids[0]; });
     const std::string bind = TUTTI_TRY(advertised_host(m, several_machines));
     p.address = bind;
-    p.tcp = TUTTI_TRY(TcpTransport::open(bind, m.credentials, p.rank));
+    p.tcp = TUTTI_TRY(transport::TcpTransport::open(bind, m.credentials, p.rank));
     p.tcp->set_peer_timeout(settings.peer_timeout);
     p.tcp->set_streams(settings.streams);
     const auto all = TUTTI_TRY(m.store->gather_all("tcp", m.rank, n, p.tcp->contact(), deadline));
@@ -418,8 +418,8 @@ Result<Group> join_world(const Options& options, int& rank) {
                                          describe_flight_call);
     process->flight->put_older_record_aside();
   }
-  std::unique_ptr<Host> host;
-  if (settings.transport != "tcp") host = TUTTI_TRY(Host::open(m.credentials, m.rank));
+  std::unique_ptr<transport::Host> host;
+  if (settings.transport != "tcp") host = TUTTI_TRY(transport::Host::open(m.credentials, m.rank));
   const Store::Waiting waiting = [&](std::span<const int> missing, double waited) {
     log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " +
               seconds_text(waited) + " for " + ranks_words(missing));

@@ -46,10 +46,10 @@ Error lost(const std::string& server) {
 
 // A connection that the server let in. One that is closed in the middle of the handshake is tried again: a server under
 // attack may have dropped us with the crowd.
-Result<Fd> let_in(const Address& server, const Credentials& credentials, int rank, bool retry, Deadline deadline) {
+Result<Fd> let_in(const transport::Address& server, const transport::Credentials& credentials, int rank, bool retry, Deadline deadline) {
   for (int attempt = 1;; ++attempt) {
     Fd fd = TUTTI_TRY(connect(server, deadline, retry));
-    const Status status = handshake_as_client(fd.get(), credentials, Hello{.role = Role::kStore, .rank = rank},
+    const Status status = transport::handshake_as_client(fd.get(), credentials, transport::Hello{.role = transport::Role::kStore, .rank = rank},
                                               deadline.at_most(kStoreHandshakeLimit));
     if (status.ok()) return fd;
     if (status.error().code != Code::kPeerLost || attempt == kHandshakeAttempts || deadline.expired()) return status;
@@ -67,23 +67,23 @@ bool is(const wire::Frame& frame, wire::Kind kind) { return frame.kind == std::u
 // Whether the server serves; from now on it knows this connection as the client's.
 Result<bool> open_session(int fd, std::uint64_t client, Deadline deadline) {
   const std::string hello = wire::frame(wire::Kind::kSession, wire::body_of_client(client));
-  TUTTI_TRY(send_all(fd, std::as_bytes(std::span(hello)), deadline));
+  TUTTI_TRY(transport::send_all(fd, std::as_bytes(std::span(hello)), deadline));
   wire::FrameReader reader;
   while (true) {
     if (const auto frame = TUTTI_TRY(reader.next())) return is(*frame, wire::Kind::kSession);
-    if (!TUTTI_TRY(wait_readable(fd, deadline))) return deadline.error("the store does not answer");
+    if (!TUTTI_TRY(transport::wait_readable(fd, deadline))) return deadline.error("the store does not answer");
     TUTTI_TRY(reader.read(fd));
   }
 }
 
 }  // namespace
 
-Result<std::unique_ptr<TcpStore>> TcpStore::connect(const Address& server, const Credentials& credentials, int rank,
+Result<std::unique_ptr<TcpStore>> TcpStore::connect(const transport::Address& server, const transport::Credentials& credentials, int rank,
                                                     Deadline deadline) {
-  return connect(std::vector<Address>{server}, credentials, rank, deadline);
+  return connect(std::vector<transport::Address>{server}, credentials, rank, deadline);
 }
 
-Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::vector<Address> servers, const Credentials& credentials,
+Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::vector<transport::Address> servers, const transport::Credentials& credentials,
                                                     int rank, Deadline deadline) {
   if (servers.empty()) return invalid_argument("no server of a store was named");
   std::unique_ptr<TcpStore> store(new TcpStore(std::move(servers), credentials, rank));
@@ -94,7 +94,7 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::vector<Address> servers
   return store;
 }
 
-TcpStore::TcpStore(std::vector<Address> servers, Credentials credentials, int rank)
+TcpStore::TcpStore(std::vector<transport::Address> servers, transport::Credentials credentials, int rank)
     : servers_(std::move(servers)),
       credentials_(std::move(credentials)),
       rank_(rank),
@@ -154,11 +154,11 @@ Result<std::unique_ptr<Store>> TcpStore::clone(Deadline deadline) {
   return std::unique_ptr<Store>(std::move(twin));
 }
 
-Address TcpStore::server() const { return servers_[current_]; }
+transport::Address TcpStore::server() const { return servers_[current_]; }
 
-Address TcpStore::local_address() const {
+transport::Address TcpStore::local_address() const {
   const MutexLock lock(mutex_);
-  return tutti::local_address(fd_.get());
+  return transport::local_address(fd_.get());
 }
 
 Result<Watch> TcpStore::watch(const std::string& key, Deadline deadline, bool goes_over) {
@@ -172,7 +172,7 @@ Result<Watch> TcpStore::watch(const std::string& key, Deadline deadline, bool go
   const auto open = [seeker, frame](Deadline limit) -> Result<Fd> {
     Found found = TUTTI_TRY(seeker->find(seeker->current_, 0, random_client(), limit));
     seeker->current_ = found.server;
-    TUTTI_TRY(send_all(found.fd.get(), std::as_bytes(std::span(frame)), limit));
+    TUTTI_TRY(transport::send_all(found.fd.get(), std::as_bytes(std::span(frame)), limit));
     return std::move(found.fd);
   };
   if (goes_over) seeker->current_ = current_.load();
@@ -223,7 +223,7 @@ Error TcpStore::break_off(Error error) {
 Status TcpStore::send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline) {
   std::string frame = wire::header(id, kind, body.size());
   frame += body;
-  return send_all(fd_.get(), std::as_bytes(std::span(frame)), deadline);
+  return transport::send_all(fd_.get(), std::as_bytes(std::span(frame)), deadline);
 }
 
 // The next frame; none once the deadline has passed.
@@ -243,7 +243,7 @@ Result<std::optional<wire::Frame>> TcpStore::receive(Deadline deadline, bool may
     spin_.was_in_vain();
   }
   while (true) {
-    if (!TUTTI_TRY(wait_readable(fd_.get(), deadline))) return std::optional<wire::Frame>();
+    if (!TUTTI_TRY(transport::wait_readable(fd_.get(), deadline))) return std::optional<wire::Frame>();
     TUTTI_TRY(reader_.read(fd_.get()));
     if (auto frame = TUTTI_TRY(reader_.next())) return frame;
   }
@@ -352,15 +352,15 @@ Result<Reply> TcpStore::give_up(std::uint32_t id, const StoreRequest& request, D
   }
 }
 
-Result<std::vector<Address>> parse_servers(std::string_view text) {
-  std::vector<Address> servers;
-  for (const std::string& one : split(text, ',')) servers.push_back(TUTTI_TRY(parse_address(trim(one))));
+Result<std::vector<transport::Address>> parse_servers(std::string_view text) {
+  std::vector<transport::Address> servers;
+  for (const std::string& one : split(text, ',')) servers.push_back(TUTTI_TRY(transport::parse_address(trim(one))));
   return servers;
 }
 
-std::string to_string(const std::vector<Address>& servers) {
+std::string to_string(const std::vector<transport::Address>& servers) {
   std::vector<std::string> texts;
-  for (const Address& server : servers) texts.push_back(to_string(server));
+  for (const transport::Address& server : servers) texts.push_back(to_string(server));
   return join(texts, ",");
 }
 

@@ -49,10 +49,10 @@ class TcpStore final : public Store {
  public:
   // Waits for a server that is not up yet, until the deadline; a server that refuses us, or speaks another protocol, is
   // an error at once. `rank`: of this process in the world, -1 if it has none yet.
-  static Result<std::unique_ptr<TcpStore>> connect(const Address& server, const Credentials& credentials, int rank,
+  static Result<std::unique_ptr<TcpStore>> connect(const transport::Address& server, const transport::Credentials& credentials, int rank,
                                                    Deadline deadline);
   // One or more servers. kUnreachable names them all.
-  static Result<std::unique_ptr<TcpStore>> connect(std::vector<Address> servers, const Credentials& credentials,
+  static Result<std::unique_ptr<TcpStore>> connect(std::vector<transport::Address> servers, const transport::Credentials& credentials,
                                                    int rank, Deadline deadline);
   ~TcpStore() override;
 
@@ -62,10 +62,10 @@ class TcpStore final : public Store {
   Result<Watch> watch(const std::string& key, Deadline deadline, bool goes_over = true);
 
   // The server that serves, as far as is known.
-  Address server() const;
-  const std::vector<Address>& servers() const { return servers_; }
+  transport::Address server() const;
+  const std::vector<transport::Address>& servers() const { return servers_; }
   // The address of this machine that reached the server: the address to advertise.
-  Address local_address() const;
+  transport::Address local_address() const;
 
  private:
   struct Spin {  // whether looking for the answer without sleeping is worth a try
@@ -79,7 +79,7 @@ class TcpStore final : public Store {
     std::size_t server;  // in servers_
   };
 
-  TcpStore(std::vector<Address> servers, Credentials credentials, int rank);
+  TcpStore(std::vector<transport::Address> servers, transport::Credentials credentials, int rank);
   Status open(Deadline deadline) TUTTI_REQUIRES(mutex_);
   Result<Found> find(std::size_t first, std::size_t tries, std::uint64_t client, Deadline deadline) const;
 
@@ -101,14 +101,14 @@ class TcpStore final : public Store {
   std::uint32_t next_id_ TUTTI_GUARDED_BY(mutex_) = 1;
   std::optional<Error> broken_ TUTTI_GUARDED_BY(mutex_);
 
-  const std::vector<Address> servers_;
-  const Credentials credentials_;
+  const std::vector<transport::Address> servers_;
+  const transport::Credentials credentials_;
   const int rank_;
   const std::uint64_t client_;  // 0 with one server: nothing is ever repeated
 };
 
 // "10.0.0.1:4000,10.0.0.2:4000": what TUTTI_STORE holds.
-Result<std::vector<Address>> parse_servers(std::string_view text);
-std::string to_string(const std::vector<Address>& servers);
+Result<std::vector<transport::Address>> parse_servers(std::string_view text);
+std::string to_string(const std::vector<transport::Address>& servers);
 
 }  // namespace tutti

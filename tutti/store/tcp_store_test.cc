@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Deadline soon_over_tcp() { return Deadline::after_seconds(60); }
-Credentials tcp_credentials() { return {.secret = Secret::from_text("open sesame"), .job = "job"}; }
+transport::Credentials tcp_credentials() { return {.secret = transport::Secret::from_text("open sesame"), .job = "job"}; }
 
 class TcpWorld : public StoreWorld {
  public:
@@ -139,7 +139,7 @@ TEST_F(TcpStoreTest, WatchBecomesReadableWhenTheKeyIsSet) {
   auto watch = store->watch("fault", soon_over_tcp()).or_throw();
   EXPECT_FALSE(watch.try_read().has_value());
   store->set("fault", "rank 3 crashed").or_throw();
-  ASSERT_TRUE(wait_readable(watch.fd(), soon_over_tcp()).or_throw());
+  ASSERT_TRUE(transport::wait_readable(watch.fd(), soon_over_tcp()).or_throw());
   const auto value = watch.try_read();
   ASSERT_TRUE(value.has_value());
   EXPECT_EQ(**value, "rank 3 crashed");
@@ -148,7 +148,7 @@ TEST_F(TcpStoreTest, WatchBecomesReadableWhenTheKeyIsSet) {
 TEST_F(TcpStoreTest, AWatchReportsThatTheServerIsGone) {
   auto watch = client()->watch("fault", soon_over_tcp()).or_throw();
   server_.reset();
-  ASSERT_TRUE(wait_readable(watch.fd(), soon_over_tcp()).or_throw());
+  ASSERT_TRUE(transport::wait_readable(watch.fd(), soon_over_tcp()).or_throw());
   const auto value = watch.try_read();
   ASSERT_TRUE(value.has_value());
   EXPECT_EQ(value->error().code, Code::kPeerLost);
@@ -178,12 +178,12 @@ TEST_F(TcpStoreTest, CloneWaitsWhileTheOriginalWorks) {
 }
 
 TEST_F(TcpStoreTest, TheSameTableAtAUnixSocketForTheSameSecret) {
-  const Address address = server_->unix_address().or_throw();
+  const transport::Address address = server_->unix_address().or_throw();
   EXPECT_EQ(server_->unix_address().or_throw(), address);
   auto store = TcpStore::connect(address, tcp_credentials(), 0, soon_over_tcp()).or_throw();
   store->set("a", "b").or_throw();
   EXPECT_EQ(client()->get("a", soon_over_tcp()).or_throw(), "b");
-  const auto guess = TcpStore::connect(address, {.secret = Secret::from_text("guess"), .job = tcp_credentials().job}, 0,
+  const auto guess = TcpStore::connect(address, {.secret = transport::Secret::from_text("guess"), .job = tcp_credentials().job}, 0,
                                        soon_over_tcp());
   ASSERT_FALSE(guess.ok());
   EXPECT_THAT(to_string(guess.error()), HasSubstr("Refused: the store at unix:@tutti-"));
@@ -197,14 +197,14 @@ TEST_F(TcpStoreTest, TheSameTableAtAUnixSocketForTheSameSecret) {
 // The secret is not all that it takes: the name is for everybody to see.
 TEST_F(TcpStoreTest, AnotherUserIsNotLetInAtTheUnixSocket) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
-  const Address address = server_->unix_address().or_throw();
-  const Address tcp = server_->address();
+  const transport::Address address = server_->unix_address().or_throw();
+  const transport::Address tcp = server_->address();
   int told[2];
   ASSERT_EQ(::pipe(told), 0);
   const pid_t stranger = ::fork();
   if (stranger == 0) {
     if (::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
-    const auto at = [&](const Address& place) {
+    const auto at = [&](const transport::Address& place) {
       return TcpStore::connect(place, tcp_credentials(), 0, soon_over_tcp()).status();
     };
     const Status refused = at(address), let_in = at(tcp);
@@ -220,22 +220,22 @@ TEST_F(TcpStoreTest, AnotherUserIsNotLetInAtTheUnixSocket) {
 }
 
 TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreDifferentErrors) {
-  const auto refusal = [&](Credentials other) {
+  const auto refusal = [&](transport::Credentials other) {
     const auto store = TcpStore::connect(server_->address(), other, 0, soon_over_tcp());
     return store.ok() ? std::string("let in") : to_string(store.error());
   };
   const std::string where = "Refused: the store at " + to_string(server_->address());
   EXPECT_THAT(refusal({.secret = tcp_credentials().secret, .job = "another"}),
               HasSubstr(where + " belongs to another job"));
-  EXPECT_THAT(refusal({.secret = Secret::from_text("guess"), .job = "job"}),
+  EXPECT_THAT(refusal({.secret = transport::Secret::from_text("guess"), .job = "job"}),
               HasSubstr(where + " holds another secret (ours has fingerprint "));
-  EXPECT_THAT(refusal({.secret = Secret::none(), .job = "job"}), HasSubstr(where + " demands the job's secret"));
+  EXPECT_THAT(refusal({.secret = transport::Secret::none(), .job = "job"}), HasSubstr(where + " demands the job's secret"));
   EXPECT_THAT(refusal({.secret = tcp_credentials().secret, .job = "job", .generation = 3}),
               HasSubstr(where + " is at generation 0 of the job, this process belongs to generation 3"));
 }
 
 TEST_F(TcpStoreTest, ClientThatCameFirstWaitsForTheServer) {
-  const Address address{.path = testing::TempDir() + "tutti_late_" + std::to_string(::getpid())};
+  const transport::Address address{.path = testing::TempDir() + "tutti_late_" + std::to_string(::getpid())};
   std::thread late([&] { server_ = StoreServer::start(address, tcp_credentials()).or_throw(); });
   auto store = TcpStore::connect(address, tcp_credentials(), 0, soon_over_tcp());
   late.join();

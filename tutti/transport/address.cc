@@ -28,7 +28,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr double kWorthTelling = 2;  // seconds that the system took for a name
@@ -320,4 +320,4 @@ Address new_abstract_address() {
   return Address{.path = name};
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

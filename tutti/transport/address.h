@@ -10,7 +10,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 struct Address {
   std::string host;        // TCP: numeric IPv4 or IPv6 (or a name, before resolve()); empty for a Unix socket
@@ -60,4 +60,4 @@ struct SocketAddress {
 Result<SocketAddress> to_socket_address(const Address& address);
 Address from_socket_address(const SocketAddress& from);
 
-}  // namespace tutti
+}  // namespace tutti::transport

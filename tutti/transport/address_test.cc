@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 using testing::Contains;
@@ -102,4 +102,4 @@ TEST(Interface, NoSubnet) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

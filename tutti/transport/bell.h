@@ -13,7 +13,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace tutti {
+namespace tutti::transport {
 
 struct alignas(128) BellLine {  // in shared memory, one a rank, written by its owner
   std::atomic<std::uint32_t> asleep{0};
@@ -50,4 +50,4 @@ class Bell {
   int event_fd_ = -1;
 };
 
-}  // namespace tutti
+}  // namespace tutti::transport

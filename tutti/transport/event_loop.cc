@@ -9,7 +9,7 @@
 #include <array>
 #include <cerrno>
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 std::uint64_t pack(int fd, std::uint32_t stamp) { return std::uint64_t(stamp) << 32 | std::uint32_t(fd); }
@@ -96,4 +96,4 @@ Status EventLoop::run_once(std::optional<Duration> timeout) {
   return {};
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

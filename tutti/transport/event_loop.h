@@ -13,7 +13,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 class EventLoop {
  public:
@@ -57,4 +57,4 @@ class EventLoop {
   std::map<Timer, std::function<void()>> timers_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 struct Pair {
@@ -133,4 +133,4 @@ TEST(EventLoop, WakeEndsTheWaitOfAnotherThread) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

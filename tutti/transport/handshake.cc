@@ -23,7 +23,7 @@
 #include "tutti/transport/crypto.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
@@ -330,4 +330,4 @@ Result<Hello> handshake_as_server(int fd, const Credentials& credentials, Role r
   return handshake.hello();
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

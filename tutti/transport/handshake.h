@@ -21,7 +21,7 @@
 #include "tutti/base/deadline.h"
 #include "tutti/transport/secret.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 enum class Role : std::uint8_t { kStore = 1, kLocal = 2, kData = 3 };
 
@@ -68,4 +68,4 @@ class ServerHandshake {
   std::array<std::byte, 32> expected_proof_{};
 };
 
-}  // namespace tutti
+}  // namespace tutti::transport

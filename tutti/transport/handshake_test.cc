@@ -13,7 +13,7 @@
 #include "tutti/transport/crypto.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 using testing::HasSubstr;
@@ -303,4 +303,4 @@ TEST(Crypto, KnownAnswers) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

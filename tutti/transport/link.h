@@ -14,7 +14,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 class Link {
  public:
@@ -49,4 +49,4 @@ class Link {
   virtual std::string peer_address() const = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::transport

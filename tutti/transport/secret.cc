@@ -12,7 +12,7 @@
 #include "tutti/base/text.h"
 #include "tutti/transport/crypto.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr std::size_t kLeastCharacters = 20;  // 32 hexadecimal digits are 128 bits, 22 letters of base64 as well
@@ -122,4 +122,4 @@ Result<Fd> secret_descriptor(const Secret& secret) {
 
 std::string random_secret_text() { return crypto::to_hex(Secret::random().bytes()); }
 
-}  // namespace tutti
+}  // namespace tutti::transport

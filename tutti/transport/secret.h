@@ -10,7 +10,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 // 32 bytes from getrandom, or derived from what the user gave. Never printed; logs show its fingerprint.
 class Secret {
@@ -41,4 +41,4 @@ Result<Fd> secret_descriptor(const Secret& secret);
 // 64 hexadecimal digits to make a secret of.
 std::string random_secret_text();
 
-}  // namespace tutti
+}  // namespace tutti::transport

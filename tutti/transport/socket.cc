@@ -30,7 +30,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(1), kLongestPause = std::chrono::milliseconds(500);
@@ -372,4 +372,4 @@ std::string port_holder(const Address& address) {
               : "a process of user id " + std::to_string(socket->user);
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

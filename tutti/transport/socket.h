@@ -9,7 +9,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 struct Listener {
   Fd fd;            // non-blocking, close-on-exec
@@ -54,4 +54,4 @@ struct Received {
 };
 Result<Received> recv_fds(int socket, std::size_t max_fds, std::size_t bytes, Deadline deadline);
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -7,7 +7,7 @@
 
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 Result<bool> wait_for(int fd, short events, Deadline deadline) {
@@ -145,4 +145,4 @@ Result<Received> recv_fds(int socket, std::size_t max_fds, std::size_t bytes, De
   return received;
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -17,7 +17,7 @@
 
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 using testing::HasSubstr;
@@ -248,4 +248,4 @@ TEST(Socket, MoreDescriptorsThanAllowedIsALimit) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -11,7 +11,7 @@
 
 #include "tutti/base/clock.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr std::size_t kChunk = 256 << 10;  // bytes
@@ -227,4 +227,4 @@ std::unique_ptr<Link> make_striped_link(std::vector<std::unique_ptr<Link>> strea
   return std::make_unique<StripedLink>(std::move(streams));
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

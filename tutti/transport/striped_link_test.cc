@@ -9,7 +9,7 @@
 #include "tutti/transport/inproc/inproc_link.h"
 #include "tutti/transport/tcp/tcp_link.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 using testing::HasSubstr;
@@ -110,4 +110,4 @@ TEST(StripedLink, BytesThatAreNoChunk) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

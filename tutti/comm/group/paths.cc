@@ -138,7 +138,7 @@ void Paths::open_shared_links(int purpose) {
     const auto allocate = [heap = process_.heap.get(), memory = &memory_](std::size_t bytes) {
       return memory->allocate(*heap, bytes);
     };
-    links_[purpose][r] = std::make_unique<ShmLink>(memory_.control.link(purpose, std::min(mine, i), std::max(mine, i)),
+    links_[purpose][r] = std::make_unique<transport::ShmLink>(memory_.control.link(purpose, std::min(mine, i), std::max(mine, i)),
                                                    mine < i ? 0 : 1, process_.heap->at(0), process_.host->base(local),
                                                    allocate, process_.host->bell(local), peer_gone_[r].get());
   }
@@ -178,7 +178,7 @@ comm::BackendSetup Paths::backend_setup(const std::string& engine, Deadline dead
 Status Paths::learn_network(Deadline deadline) {
   const int other = hosts_.ranks_on(1).front();
   const auto measure = [&](int peer) -> Status {
-    Link& link = *links_[kCollectives][std::size_t(peer)];
+    transport::Link& link = *links_[kCollectives][std::size_t(peer)];
     if (rank() != 0) return comm::answer_network(link, deadline);
     LinkCost cost;
     if (process_.given_network) {

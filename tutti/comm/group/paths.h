@@ -101,8 +101,8 @@ class Paths {
   std::unique_ptr<comm::Backend> backend_;             // carries all CPU memory, if there is one
   cuda::Calls cuda_;                             // the calls on GPUs; loads nothing before the first of them
   Mutex alone_mutex_;                            // around cuda_ in a group of one, which has no driver
-  std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
-  std::vector<Link*> link_pointers_[2];
+  std::vector<std::unique_ptr<transport::Link>> links_[2];  // by purpose: collectives, send and recv
+  std::vector<transport::Link*> link_pointers_[2];
   std::unique_ptr<comm::Selector> selector_;
   std::unique_ptr<comm::PlannedCalls> planned_;
   std::unique_ptr<comm::PointToPoint> point_to_point_;

@@ -26,22 +26,22 @@ std::optional<Trouble> Peers::departure_of(int peer) const {
   using Evidence = Process::Evidence;
   if (!process_.host || !is_here(peer)) return {};
   const int local = process_.world[std::size_t(spec_.global_ranks[std::size_t(peer)])].local_rank;
-  const Host::Peer state = process_.host->state(local);
-  if (state == Host::Peer::kAlive) return {};
+  const transport::Host::Peer state = process_.host->state(local);
+  if (state == transport::Host::Peer::kAlive) return {};
   Error error{.code = Code::kPeerLost, .peer = peer};
   const std::string pid = detail::words("(pid ", process_.host->pid(local), ") ");
   switch (state) {
-    case Host::Peer::kAlive:
+    case transport::Host::Peer::kAlive:
       return {};
-    case Host::Peer::kLeft:
+    case transport::Host::Peer::kLeft:
       error.detail = pid + kLeftInOrder;
       error.hint = kSameCalls;
       return Trouble{error, Evidence::kCause};
-    case Host::Peer::kFled:
+    case transport::Host::Peer::kFled:
       error.detail = pid + kFled;
       error.hint = "its own output says which";
       return Trouble{error, Evidence::kLoss};
-    case Host::Peer::kLost:
+    case transport::Host::Peer::kLost:
       error.detail = pid + "has died: it was killed, crashed, or ended without leaving";
       error.hint = "its own output may say why";
       return Trouble{error, Evidence::kLoss};
@@ -50,7 +50,7 @@ std::optional<Trouble> Peers::departure_of(int peer) const {
 }
 
 std::optional<Trouble> Peers::departure_of_anybody() const {
-  Host* const host = process_.host.get();
+  transport::Host* const host = process_.host.get();
   for (const auto patience = Deadline::after(kDeparturePatience); host;) {
     for (int r = 0; r < spec_.size(); ++r)
       if (r != spec_.rank)
@@ -78,7 +78,7 @@ bool Peers::is_anybody_lost() const {
 bool Peers::has_left(int peer) const {
   if (!is_here(peer)) return note_of_leaving(peer) == kLeftInOrder;
   const int local = process_.world[std::size_t(spec_.global_ranks[std::size_t(peer)])].local_rank;
-  return process_.host && process_.host->state(local) == Host::Peer::kLeft;
+  return process_.host && process_.host->state(local) == transport::Host::Peer::kLeft;
 }
 
 Trouble Peers::explain(Error error) const {

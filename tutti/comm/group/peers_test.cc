@@ -19,7 +19,7 @@ class PeersOfRank0 : public testing::Test {
       processes_[r].store = table_.clone(Deadline::after_seconds(1)).or_throw();
       specs_[r] = {.name = "g", .id = 7, .rank = r, .global_ranks = {0, 1, 2}};
     }
-    auto hosts = Host::inproc(2, std::size_t(64) << 20).or_throw();
+    auto hosts = transport::Host::inproc(2, std::size_t(64) << 20).or_throw();
     for (int r = 0; r < 2; ++r) processes_[r].host = std::move(hosts[std::size_t(r)]);
   }
   MemoryStore table_;

@@ -59,13 +59,13 @@ struct Process {
   std::shared_ptr<void> keep_alive;        // what the store needs: the server, on the rank that serves it
   std::unique_ptr<ProgressPage> page;      // what this rank does, for its agent; null without one
   std::unique_ptr<FlightRecorder> flight;  // null: off; some of it is in the page
-  std::unique_ptr<Host> host;              // null where no other rank shares this machine's memory
+  std::unique_ptr<transport::Host> host;              // null where no other rank shares this machine's memory
   std::unique_ptr<Heap> heap;              // in host->arena()
   comm::LeftGroups left_groups;
-  std::unique_ptr<TcpTransport> tcp;
+  std::unique_ptr<transport::TcpTransport> tcp;
   // Instead, where ranks are threads: this rank's end of a link to a global rank of another host, of those that have
   // the same channel on both.
-  std::function<std::unique_ptr<Link>(int peer, std::uint64_t channel)> modelled_link;
+  std::function<std::unique_ptr<transport::Link>(int peer, std::uint64_t channel)> modelled_link;
   std::unique_ptr<ProgressThread> progress_thread;
   bool serves_store = false;       // on this rank
   std::function<void()> farewell;  // leaves the job; called once, at the end

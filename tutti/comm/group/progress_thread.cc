@@ -35,11 +35,11 @@ timespec timespec_of(Duration duration) {
 
 }  // namespace
 
-Result<std::unique_ptr<ProgressThread>> ProgressThread::create(Host* host, std::vector<Watched> watched) {
+Result<std::unique_ptr<ProgressThread>> ProgressThread::create(transport::Host* host, std::vector<Watched> watched) {
   return as_result([&] { return std::unique_ptr<ProgressThread>(new ProgressThread(host, std::move(watched))); });
 }
 
-ProgressThread::ProgressThread(Host* host, std::vector<Watched> watched) : host_(host), watched_(std::move(watched)) {
+ProgressThread::ProgressThread(transport::Host* host, std::vector<Watched> watched) : host_(host), watched_(std::move(watched)) {
   reserve();
   if (!host_) own_bell_ = make_eventfd().or_throw();
   bell_fd_ = host_ ? host_->own_bell_fd() : own_bell_.get();
@@ -154,10 +154,10 @@ void ProgressThread::sleep() {
   // Peers ring only a rank that says it sleeps, since each ring is a system call to them: so say it only if need be.
   blockers_.clear();
   for (CallQueue* const queue : active_) queue->blockers(blockers_);
-  BellLine* const line = host_ && blockers_.needs_bell ? &host_->own_bell_line() : nullptr;
+  transport::BellLine* const line = host_ && blockers_.needs_bell ? &host_->own_bell_line() : nullptr;
   if (line) line->asleep.store(1, std::memory_order_relaxed);
   sleeping_.store(true, std::memory_order_relaxed);
-  fence_everybody(line && line->fence.load(std::memory_order_relaxed) == 0);
+  transport::fence_everybody(line && line->fence.load(std::memory_order_relaxed) == 0);
   // From here on every thread that moves something rings. So this is the last look that is needed, and what it leaves
   // blocked, queues that came just now included, is what to sleep for.
   const bool moved = drive_all() || stopping_.load();

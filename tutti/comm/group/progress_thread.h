@@ -28,7 +28,7 @@ class ProgressThread {
     std::function<bool()> on_ready;
   };
   // `host` may be null (no peers on this host).
-  static Result<std::unique_ptr<ProgressThread>> create(Host* host, std::vector<Watched> watched);
+  static Result<std::unique_ptr<ProgressThread>> create(transport::Host* host, std::vector<Watched> watched);
   ~ProgressThread();
 
   // The queue has calls pending. It has to outlive forget().
@@ -40,7 +40,7 @@ class ProgressThread {
   void stop();
 
  private:
-  ProgressThread(Host* host, std::vector<Watched> watched);  // throws
+  ProgressThread(transport::Host* host, std::vector<Watched> watched);  // throws
   void reserve();                                            // before the thread
   void run();
   bool drive_all();
@@ -49,7 +49,7 @@ class ProgressThread {
   void add_watched();                  // to polled_
   void act_on(const pollfd* watched);  // as add_watched() gave them, polled
 
-  Host* host_;
+  transport::Host* host_;
   std::vector<Watched> watched_;  // this thread's own
   Fd own_bell_;                   // where there is no host
   int bell_fd_;

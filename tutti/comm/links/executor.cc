@@ -33,7 +33,7 @@ bool premultiplies(const Request& request) { return is_reduction(request.kind) &
 
 class Execution final : public PlanOperation {
  public:
-  Execution(DType wire, std::shared_ptr<const Plan> plan, std::span<Link* const> links, int rank, int size,
+  Execution(DType wire, std::shared_ptr<const Plan> plan, std::span<transport::Link* const> links, int rank, int size,
             PlanMemory& memory)
       : plan_(std::move(plan)), rank_(rank), size_(size), wire_(wire), element_(size_of(wire_)), memory_(memory) {
     done_.resize(plan_->steps.size());
@@ -112,7 +112,7 @@ class Execution final : public PlanOperation {
   };
   struct Lane {
     int peer;
-    Link* link;
+    transport::Link* link;
     CallHeader header{};  // of this rank's call
     Queue sends{}, recvs{};
     std::size_t header_sent = 0, header_received = 0;  // bytes
@@ -381,7 +381,7 @@ Shape shape_of(const Request& request, int rank, int size, std::size_t segment) 
 }
 
 std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<const Plan> plan,
-                                                   std::span<Link* const> links, int rank, int size,
+                                                   std::span<transport::Link* const> links, int rank, int size,
                                                    PlanMemory& memory) {
   return std::make_unique<Execution>(wire, std::move(plan), links, rank, size, memory);
 }

@@ -61,7 +61,7 @@ bool is_staged(const Request& request);
 // rank r of the group (null for this rank and for ranks that the plan does not name); they, the buffers and the memory
 // must outlive the operation. Errors carry operation, peer and address; the group adds its name, the rank and times.
 std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<const Plan> plan,
-                                                   std::span<Link* const> links, int rank, int size,
+                                                   std::span<transport::Link* const> links, int rank, int size,
                                                    PlanMemory& memory);
 
 }  // namespace tutti::comm

@@ -22,13 +22,13 @@ using Algo = Plan (*)(const Shape&);
 class World {
  public:
   explicit World(int size, std::size_t capacity = 256 << 10)
-      : mesh_(make_inproc_mesh(size, {}, capacity)), rows_(size) {
+      : mesh_(transport::make_inproc_mesh(size, {}, capacity)), rows_(size) {
     for (int rank = 0; rank < size; ++rank) {
       for (auto& link : mesh_[rank]) rows_[rank].push_back(link.get());
     }
   }
   int size() const { return int(rows_.size()); }
-  std::span<Link* const> links(int rank) const { return rows_[rank]; }
+  std::span<transport::Link* const> links(int rank) const { return rows_[rank]; }
   // Simulates the loss of a rank: closes its ends of the links.
   void lose(int rank) { mesh_[rank].clear(); }
 
@@ -43,8 +43,8 @@ class World {
   }
 
  private:
-  std::vector<std::vector<std::unique_ptr<Link>>> mesh_;
-  std::vector<std::vector<Link*>> rows_;
+  std::vector<std::vector<std::unique_ptr<transport::Link>>> mesh_;
+  std::vector<std::vector<transport::Link*>> rows_;
   std::mutex mutex_;                                 // protects memory_
   std::vector<std::unique_ptr<PlanMemory>> memory_;  // one per operation
 };
@@ -326,9 +326,9 @@ TEST(PlanOperation, ReportsThePeersItWaitsFor) {
 }
 
 // Forwards to another link as a link with a descriptor would, and records when it is to be woken.
-class Polled final : public Link {
+class Polled final : public transport::Link {
  public:
-  explicit Polled(Link* link) : link_(link) {}
+  explicit Polled(transport::Link* link) : link_(link) {}
   Result<std::size_t> try_send(std::span<const iovec> buffers) override { return link_->try_send(buffers); }
   Result<std::size_t> try_recv(std::span<const iovec> buffers) override { return link_->try_recv(buffers); }
   std::size_t peek(std::span<std::byte> into) override { return link_->peek(into); }
@@ -338,7 +338,7 @@ class Polled final : public Link {
   std::size_t woken_at = 0;
 
  private:
-  Link* link_;
+  transport::Link* link_;
 };
 
 // The header of a different call arrives alone. A rank that waits for more bytes would detect it late.
@@ -358,7 +358,7 @@ TEST(PlanOperation, SleepsForTheHeaderThenForTheRemainingBytes) {
     return blockers;
   };
   Polled link(world.links(0)[1]);
-  Link* const links[] = {nullptr, &link};
+  transport::Link* const links[] = {nullptr, &link};
   PlanMemory memory;
   auto plan = std::make_shared<const Plan>(all_reduce_ring(shape_of(request(0), 0, 2)));
   const auto mine = make_plan_operation(DType::kF32, std::move(plan), links, 0, 2, memory);

@@ -22,7 +22,7 @@ constexpr double kFar = 0.01;  // round trip in seconds; above it one MiB takes 
 constexpr Duration kPatience = std::chrono::milliseconds(10), kLongPatience = std::chrono::milliseconds(50);
 
 template <class Try>
-Status all(Link& link, std::span<std::byte> bytes, short event, Deadline deadline, const Try& attempt) {
+Status all(transport::Link& link, std::span<std::byte> bytes, short event, Deadline deadline, const Try& attempt) {
   for (std::size_t done = 0; done < bytes.size();) {
     const iovec rest{bytes.data() + done, bytes.size() - done};
     const std::size_t moved = TUTTI_TRY(attempt(std::span(&rest, 1)));
@@ -39,10 +39,10 @@ Status all(Link& link, std::span<std::byte> bytes, short event, Deadline deadlin
   }
   return {};
 }
-Status send_all(Link& link, std::span<std::byte> bytes, Deadline deadline) {
+Status send_all(transport::Link& link, std::span<std::byte> bytes, Deadline deadline) {
   return all(link, bytes, POLLOUT, deadline, [&](std::span<const iovec> rest) { return link.try_send(rest); });
 }
-Status recv_all(Link& link, std::span<std::byte> bytes, Deadline deadline) {
+Status recv_all(transport::Link& link, std::span<std::byte> bytes, Deadline deadline) {
   return all(link, bytes, POLLIN, deadline, [&](std::span<const iovec> rest) { return link.try_recv(rest); });
 }
 
@@ -56,7 +56,7 @@ double power_of_two_near(double value) { return std::exp2(std::round(std::log2(v
 
 // The minimum time to send `message` and receive `answer`. Tries at least `times` times, and more until `patience` is
 // over.
-Result<double> least(Link& link, std::span<std::byte> message, std::span<std::byte> answer, int times,
+Result<double> least(transport::Link& link, std::span<std::byte> message, std::span<std::byte> answer, int times,
                      Duration patience, Deadline deadline) {
   double best = 0;
   const auto begin = now();
@@ -72,7 +72,7 @@ Result<double> least(Link& link, std::span<std::byte> message, std::span<std::by
 
 }  // namespace
 
-Result<LinkCost> ask_network(Link& link, Deadline deadline) {
+Result<LinkCost> ask_network(transport::Link& link, Deadline deadline) {
   std::vector<std::byte> message(kLong);
   std::array<std::byte, kShort> answer;
   message[0] = std::byte(kEcho);
@@ -88,12 +88,12 @@ Result<LinkCost> ask_network(Link& link, Deadline deadline) {
                   .overhead = std::min(1e-6, latency / 4)};
 }
 
-Status end_asking(Link& link, Deadline deadline) {
+Status end_asking(transport::Link& link, Deadline deadline) {
   std::byte end{kEnd};
   return send_all(link, {&end, 1}, deadline);
 }
 
-Status answer_network(Link& link, Deadline deadline) {
+Status answer_network(transport::Link& link, Deadline deadline) {
   std::vector<std::byte> message(kLong);
   for (;;) {
     if (deadline.expired()) return deadline.error("the other side asks without end");

@@ -10,10 +10,10 @@ namespace tutti::comm {
 // One of two ranks calls ask_network(). The other calls answer_network(), which returns when the first rank is done.
 // They use their ends of the same link, on which nothing else is transferred meanwhile. The figures are rounded to
 // powers of two, so that each run makes the same choices.
-Result<LinkCost> ask_network(Link& link, Deadline deadline);
+Result<LinkCost> ask_network(transport::Link& link, Deadline deadline);
 // Ends the peer's answer_network() without measuring, if the figures are already known.
-Status end_asking(Link& link, Deadline deadline);
-Status answer_network(Link& link, Deadline deadline);
+Status end_asking(transport::Link& link, Deadline deadline);
+Status answer_network(transport::Link& link, Deadline deadline);
 
 // Serializes the figures for other ranks, without loss.
 std::string to_words(const LinkCost& cost);

@@ -17,9 +17,9 @@ class Probe : public testing::Test {
   Probe() {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-    for (int i = 0; i < 2; ++i) links_[i] = make_tcp_link(Fd(fds[i]), "a socket");
+    for (int i = 0; i < 2; ++i) links_[i] = transport::make_tcp_link(Fd(fds[i]), "a socket");
   }
-  std::unique_ptr<Link> links_[2];
+  std::unique_ptr<transport::Link> links_[2];
   const Deadline deadline_ = Deadline::after_seconds(60);
 };
 

@@ -20,7 +20,7 @@ class PlannedCalls {
   static constexpr std::size_t kKeptSteps = 256 << 10;  // of all cached plans: about 25 MB
 
   // `links`, `hosts` and `selector` must outlive it.
-  PlannedCalls(std::span<Link* const> links, int rank, const Hosts& hosts, const Selector& selector);
+  PlannedCalls(std::span<transport::Link* const> links, int rank, const Hosts& hosts, const Selector& selector);
 
   // Bytes of staging that a call may need. Longer calls run in pieces. So a group over links holds at most three times
   // this size, plus kChunk.
@@ -69,7 +69,7 @@ class PlannedCalls {
   Entry* find(const Key& key, const Shape& shape);
   void make_room(std::size_t steps);
 
-  std::span<Link* const> links_;
+  std::span<transport::Link* const> links_;
   int rank_;
   const Hosts& hosts_;
   const Selector& selector_;

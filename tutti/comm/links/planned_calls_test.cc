@@ -48,8 +48,8 @@ class Pair : public testing::Test {
     for (const auto& of_rank : values) EXPECT_EQ(of_rank, std::vector<float>(count, 3)) << count;
   }
 
-  std::vector<std::vector<std::unique_ptr<Link>>> mesh_ = make_inproc_mesh(2, {}, 64 << 10);
-  std::vector<Link*> rows_[2];
+  std::vector<std::vector<std::unique_ptr<transport::Link>>> mesh_ = transport::make_inproc_mesh(2, {}, 64 << 10);
+  std::vector<transport::Link*> rows_[2];
   const Hosts hosts_ = Hosts::of_sizes(std::vector<int>{1, 1});
   const Selector selector_{hosts_, Network{}, ""};
   std::unique_ptr<PlannedCalls> calls_[2];
@@ -149,7 +149,7 @@ TEST_F(Pair, LongUnevenPartsRunInPieces) {
 
 // Counts for ACallLikeTheLastOneAllocatesNothing. (Not inlined: otherwise the compiler would pair malloc with delete.)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++tutti::allocations;
+  ++tutti::comm::allocations;
   if (void* const memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }

@@ -77,7 +77,7 @@ class PointToPoint::Recv final : public Operation {
 
 struct PointToPoint::Peer {
   int rank;
-  Link* link;
+  transport::Link* link;
   Status broken{};        // the first failure of the pair
   bool has_left = false;  // regularly; queried once the link has closed
 
@@ -365,7 +365,7 @@ void PointToPoint::Recv::blockers(Blockers& blockers) const {
   for (const Peer* peer : from) peer->blockers(blockers, POLLIN);
 }
 
-PointToPoint::PointToPoint(std::span<Link* const> links, std::function<bool(int)> has_left)
+PointToPoint::PointToPoint(std::span<transport::Link* const> links, std::function<bool(int)> has_left)
     : has_left_(std::move(has_left)) {
   for (int rank = 0; rank < int(links.size()); ++rank) {
     peers_.push_back(std::make_unique<Peer>(Peer{.rank = rank, .link = links[rank]}));

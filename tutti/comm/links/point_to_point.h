@@ -26,7 +26,7 @@ class PointToPoint {
   // links[r] connects to rank r of the group and is null for this rank. The links must outlive this object.
   // has_left(rank): whether a rank whose link has closed had left the group regularly. A receive from any source
   // continues without such a rank.
-  explicit PointToPoint(std::span<Link* const> links, std::function<bool(int rank)> has_left = {});
+  explicit PointToPoint(std::span<transport::Link* const> links, std::function<bool(int rank)> has_left = {});
   ~PointToPoint();
   PointToPoint(const PointToPoint&) = delete;
 

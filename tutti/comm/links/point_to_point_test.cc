@@ -14,9 +14,9 @@ using Ints = std::vector<std::int32_t>;
 // Ranks 0 and 1 of a group of two.
 struct Pair {
   explicit Pair(std::size_t capacity = 256 << 10) {
-    std::tie(first, second) = make_inproc_links({}, {}, capacity);
-    Link* const of_zero[] = {nullptr, first.get()};
-    Link* const of_one[] = {second.get(), nullptr};
+    std::tie(first, second) = transport::make_inproc_links({}, {}, capacity);
+    transport::Link* const of_zero[] = {nullptr, first.get()};
+    transport::Link* const of_one[] = {second.get(), nullptr};
     zero = std::make_unique<PointToPoint>(of_zero);
     one = std::make_unique<PointToPoint>(of_one);
   }
@@ -30,7 +30,7 @@ struct Pair {
         {.kind = Kind::kRecv, .dtype = DType::kI32, .root = 0, .tag = tag, .out = data.data(), .count = data.size()},
         ++recvs);
   }
-  std::unique_ptr<Link> first, second;
+  std::unique_ptr<transport::Link> first, second;
   std::unique_ptr<PointToPoint> zero, one;
   std::uint64_t sends = 0, recvs = 0;
 };
@@ -264,10 +264,10 @@ TEST(PointToPoint, ReportsThePeersItWaitsFor) {
 // Rank 0 and `others` ranks that can send to it.
 struct Star {
   explicit Star(int others, std::function<bool(int)> has_left = {}) {
-    std::vector<Link*> links = {nullptr};
+    std::vector<transport::Link*> links = {nullptr};
     for (int r = 1; r <= others; ++r) {
-      auto [near, far] = make_inproc_links({}, {}, 256 << 10);
-      Link* const of_other[] = {far.get(), nullptr};
+      auto [near, far] = transport::make_inproc_links({}, {}, 256 << 10);
+      transport::Link* const of_other[] = {far.get(), nullptr};
       nears.push_back(std::move(near));
       fars.push_back(std::move(far));
       peers.push_back(std::make_unique<PointToPoint>(of_other));
@@ -291,7 +291,7 @@ struct Star {
                             .source = &source},
                            ++recvs);
   }
-  std::vector<std::unique_ptr<Link>> nears, fars;
+  std::vector<std::unique_ptr<transport::Link>> nears, fars;
   std::vector<std::unique_ptr<PointToPoint>> peers;
   std::unique_ptr<PointToPoint> zero;
   std::uint64_t recvs = 0;

@@ -15,7 +15,7 @@ std::uint32_t current_core() { return std::uint32_t(::sched_getcpu()); }
 
 }  // namespace
 
-DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank)
+DirectChannel::DirectChannel(transport::Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank)
     : host_(host), heap_(heap), memory_(memory), control_(memory.control), rank_(rank), size_(int(local_ranks.size())) {
   for (int r = 0; r < size_; ++r)
     if (r != rank_) bells_.push_back(host_.bell(local_ranks[r]));
@@ -105,12 +105,12 @@ void DirectChannel::spread() {
 }
 
 void DirectChannel::ring_peers() const {
-  for (const Bell& bell : bells_) bell.ring();
+  for (const transport::Bell& bell : bells_) bell.ring();
 }
 
 std::uint64_t DirectChannel::place_of(const void* p, std::size_t bytes) const {
   if (!p) return 0;
-  const Host::Place place = host_.find(p, bytes);
+  const transport::Host::Place place = host_.find(p, bytes);
   return place.owner < 0 ? 0 : std::uint64_t(place.owner + 1) << 48 | place.offset;
 }
 

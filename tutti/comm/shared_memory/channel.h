@@ -38,7 +38,7 @@ class DirectChannel {
   enum class Meeting : std::uint8_t { kIncomplete, kComplete, kDifferent };
 
   // local_ranks[r] is the local rank, on the host, of rank r of the group.
-  DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank);
+  DirectChannel(transport::Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank);
   DirectChannel(const DirectChannel&) = delete;
 
   int rank() const { return rank_; }
@@ -101,11 +101,11 @@ class DirectChannel {
   CallLine& next_line() const { return control_.lines(int((tick_ + 1) % kSlots))[rank_]; }
   std::uint64_t publish(std::uint16_t fingerprint);
 
-  Host& host_;
+  transport::Host& host_;
   Heap& heap_;
   GroupMemory& memory_;
   GroupControl control_;
-  std::vector<Bell> bells_;  // of the peers
+  std::vector<transport::Bell> bells_;  // of the peers
   CallScratch scratch_;
   int rank_, size_;
   std::uint64_t tick_ = 0;

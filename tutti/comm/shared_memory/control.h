@@ -105,9 +105,9 @@ class GroupControl {
     return reinterpret_cast<std::uint64_t*>(base_ + layout_.splits) + from * ranks_;
   }
   // The link between two ranks (a < b) for one of two purposes: 0 for collectives, 1 for send and recv.
-  ShmLinkControl* link(int purpose, int a, int b) const {
+  transport::ShmLinkControl* link(int purpose, int a, int b) const {
     const int pair = b * (b - 1) / 2 + a;
-    return reinterpret_cast<ShmLinkControl*>(base_ + layout_.links) + purpose * (ranks_ * (ranks_ - 1) / 2) + pair;
+    return reinterpret_cast<transport::ShmLinkControl*>(base_ + layout_.links) + purpose * (ranks_ * (ranks_ - 1) / 2) + pair;
   }
 
  private:
@@ -122,7 +122,7 @@ class GroupControl {
     l.poison = l.works + kSlots * sizeof(SharedWork);
     l.splits = l.poison + 128;
     l.links = (l.splits + n * n * sizeof(std::uint64_t) + 127) / 128 * 128;
-    l.one_shots = (l.links + n * (n - 1) * sizeof(ShmLinkControl) + 4095) / 4096 * 4096;
+    l.one_shots = (l.links + n * (n - 1) * sizeof(transport::ShmLinkControl) + 4095) / 4096 * 4096;
     l.total = l.one_shots + kSlots * n * kOneShotBytes;
     return l;
   }

@@ -15,14 +15,14 @@ namespace {
 
 constexpr std::uint16_t kAnyPort = 9;  // a route needs one; nothing is sent there
 
-Result<std::string> own_address_toward(const Address& there) {
-  const auto to = TUTTI_TRY(to_socket_address(there));
+Result<std::string> own_address_toward(const transport::Address& there) {
+  const auto to = TUTTI_TRY(transport::to_socket_address(there));
   const Fd socket(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  SocketAddress own;
+  transport::SocketAddress own;
   if (!socket || ::connect(socket.get(), to.get(), to.length) != 0 ||
       ::getsockname(socket.get(), own.get(), &own.length) != 0)
     return system_error(errno, "no way to " + there.host);
-  return from_socket_address(own).host;
+  return transport::from_socket_address(own).host;
 }
 
 }  // namespace
@@ -32,13 +32,13 @@ Result<std::string> own_address_toward(const std::string& endpoints) {
   for (const std::string& part : split(endpoints, ',')) {
     const auto scheme = part.find("://");
     const std::string text = scheme == std::string::npos ? part : part.substr(scheme + 3);
-    const auto named = parse_address(text.substr(0, text.find('/')), kAnyPort);
-    const auto addresses = named.ok() ? resolve(*named) : Result<std::vector<Address>>(named.error());
+    const auto named = transport::parse_address(text.substr(0, text.find('/')), kAnyPort);
+    const auto addresses = named.ok() ? resolve(*named) : Result<std::vector<transport::Address>>(named.error());
     if (!addresses.ok()) {
       last = addresses.error().detail;
       continue;
     }
-    for (const Address& address : *addresses) {
+    for (const transport::Address& address : *addresses) {
       auto own = own_address_toward(address);
       if (own.ok()) return own;
       last = own.error().detail;
@@ -48,11 +48,11 @@ Result<std::string> own_address_toward(const std::string& endpoints) {
 }
 
 Result<int> free_port(const std::string& host, int wanted) {
-  const auto listener = listen(Address{.host = host, .port = std::uint16_t(wanted)});
+  const auto listener = listen(transport::Address{.host = host, .port = std::uint16_t(wanted)});
   if (!listener.ok()) return listener.error();
   return int(listener->address.port);
 }
 
-bool is_loopback_text(const Address& address) { return address.host == "localhost" || is_loopback(address); }
+bool is_loopback_text(const transport::Address& address) { return address.host == "localhost" || transport::is_loopback(address); }
 
 }  // namespace tutti::launch

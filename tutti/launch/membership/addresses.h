@@ -15,6 +15,6 @@ Result<std::string> own_address_toward(const std::string& endpoints);
 Result<int> free_port(const std::string& host, int wanted = 0);
 
 // A loopback address that somebody wrote, as a name or as a number.
-bool is_loopback_text(const Address& address);
+bool is_loopback_text(const transport::Address& address);
 
 }  // namespace tutti::launch

@@ -24,7 +24,7 @@ struct CoordinatorOptions {
   std::string host;        // its name
   std::string address;     // numeric, at which the others reach it
   std::uint16_t port = 0;  // for heartbeats, if it is free
-  Credentials credentials;
+  transport::Credentials credentials;
   Judge judge;
   StoreServer* server = nullptr;  // if this agent serves the store too; outlives the coordinator
   std::shared_ptr<Vote> vote;     // with a server

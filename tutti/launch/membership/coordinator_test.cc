@@ -21,7 +21,7 @@ class Coordinating : public testing::Test {
             .id = id,
             .host = "host-" + id,
             .address = "127.0.0.1",
-            .credentials = {.secret = Secret::from_text("open sesame"), .job = "job"},
+            .credentials = {.secret = transport::Secret::from_text("open sesame"), .job = "job"},
             .vote = {},
             .predecessor = {},
             .say = [](const std::string&) {}};

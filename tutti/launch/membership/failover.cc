@@ -187,7 +187,7 @@ bool FailoverStandby::primary_has_ended() const {
 // where the store once was. A redirect left there would lead the whole job astray. So only a store that began empty
 // gets one: a store that took over from any other, ours included, has the list of former addresses in its table.
 
-Redirect::Redirect(std::vector<Address> former, const Address& here, Credentials credentials,
+Redirect::Redirect(std::vector<transport::Address> former, const transport::Address& here, transport::Credentials credentials,
                    std::function<void(const std::string&)> say)
     : former_(list_of(std::move(former))),
       here_(to_string(here)),
@@ -195,9 +195,9 @@ Redirect::Redirect(std::vector<Address> former, const Address& here, Credentials
       say_(std::move(say)),
       ticker_(kRedirectTurn, [this] { turn(); }) {}
 
-std::vector<Redirect::Former> Redirect::list_of(std::vector<Address> addresses) {
+std::vector<Redirect::Former> Redirect::list_of(std::vector<transport::Address> addresses) {
   std::vector<Former> list;
-  for (Address& address : addresses) list.push_back({.address = std::move(address)});
+  for (transport::Address& address : addresses) list.push_back({.address = std::move(address)});
   return list;
 }
 

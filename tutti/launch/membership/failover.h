@@ -90,8 +90,8 @@ class FailoverPrimary {
 struct StandbyOptions {
   std::uint64_t self = 0;  // the number of this agent
   std::string host;        // numeric, at which the others reach it
-  Address primary;
-  Credentials credentials;
+  transport::Address primary;
+  transport::Credentials credentials;
   HeartbeatTimes times;
   std::shared_ptr<Vote> vote;
   std::function<void(const std::string&)> say;  // from its thread
@@ -104,8 +104,8 @@ class FailoverStandby {
   // at the same number.
   static Result<std::unique_ptr<FailoverStandby>> follow(StandbyOptions options, Deadline deadline);
 
-  const Address& primary() const { return options_.primary; }
-  Address address() const { return server_->address(); }
+  const transport::Address& primary() const { return options_.primary; }
+  transport::Address address() const { return server_->address(); }
   const std::string& votes_address() const { return votes_->address(); }
   StoreRole role() const { return server_->role(); }
   // This agent has lost the primary, and votes for itself. `ended`: the primary's host says that its agent has ended.
@@ -133,22 +133,22 @@ class FailoverStandby {
 class Redirect {
  public:
   // `former`: where the store was; `here`: where it is. The job's own table has keys::kFormer already.
-  Redirect(std::vector<Address> former, const Address& here, Credentials credentials,
+  Redirect(std::vector<transport::Address> former, const transport::Address& here, transport::Credentials credentials,
            std::function<void(const std::string&)> say);
   ~Redirect() { ending_ = true; }  // may take a second
 
  private:
   struct Former {
-    Address address;
+    transport::Address address;
     Clock::time_point next{};
   };
-  static std::vector<Former> list_of(std::vector<Address> addresses);
+  static std::vector<Former> list_of(std::vector<transport::Address> addresses);
   void turn();
   void check(Former& former);
 
   std::vector<Former> former_;  // of the ticker
   const std::string here_;
-  const Credentials credentials_;
+  const transport::Credentials credentials_;
   const std::function<void(const std::string&)> say_;
   std::atomic<bool> ending_{false};
   Ticker ticker_;  // last: it ends first

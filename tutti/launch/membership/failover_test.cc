@@ -26,8 +26,8 @@ using std::chrono::seconds;
 using test::eventually;
 using test::StoreWire;
 
-const Address kAny{.host = "127.0.0.1"};
-const Credentials kJob{.secret = Secret::from_text("open sesame, said the store"), .job = "job"};
+const transport::Address kAny{.host = "127.0.0.1"};
+const transport::Credentials kJob{.secret = transport::Secret::from_text("open sesame, said the store"), .job = "job"};
 constexpr HeartbeatTimes kFast{.period = milliseconds(20), .lost_after = milliseconds(400)};
 
 // ---- votes ----
@@ -194,7 +194,7 @@ TEST_F(Failover, WithoutDoubtNothingIsDecided) {
   follow();
   standby_->primary_is_lost(false);
   // An agent by hand, so that it is certain when its vote has arrived.
-  auto there = to_socket_address(parse_address(standby_->votes_address()).or_throw()).or_throw();
+  auto there = transport::to_socket_address(transport::parse_address(standby_->votes_address()).or_throw()).or_throw();
   const Fd socket(::socket(there.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(::connect(socket.get(), there.get(), there.length), 0);
   const auto key = heartbeat_key(kJob);
@@ -203,7 +203,7 @@ TEST_F(Failover, WithoutDoubtNothingIsDecided) {
   const auto exchange = [&] {
     const auto ping = encode(third.tick(time).value(), key);
     ASSERT_EQ(::send(socket.get(), ping.data(), ping.size(), 0), ssize_t(ping.size()));
-    ASSERT_TRUE(wait_readable(socket.get(), Deadline::after(seconds(60))).or_throw());
+    ASSERT_TRUE(transport::wait_readable(socket.get(), Deadline::after(seconds(60))).or_throw());
     std::array<std::byte, kDatagramBytes> bytes;
     ASSERT_EQ(::recv(socket.get(), bytes.data(), bytes.size(), 0), ssize_t(bytes.size()));
     third.receive(parse_datagram(bytes, key).value(), time);
@@ -236,14 +236,14 @@ TEST_F(Failover, AReleasedServerServes) {
 
 // ---- redirects ----
 
-const Address kHere{.host = "10.0.0.2", .port = 29400};
+const transport::Address kHere{.host = "10.0.0.2", .port = 29400};
 
 std::string redirect_in(StoreServer& server) {
   return server.local()->get(keys::kMoved, Deadline::after(seconds(60))).or_throw();
 }
 
 TEST(Redirect, LeadsAwayFromAStoreAtTheFormerAddress) {
-  const Address former = listen(kAny).or_throw().address;
+  const transport::Address former = listen(kAny).or_throw().address;
   std::atomic<int> said = 0;
   std::optional<Redirect> redirect;
   redirect.emplace(std::vector{former}, kHere, kJob, [&](const std::string&) { ++said; });
@@ -274,7 +274,7 @@ TEST(Redirect, LeavesAStoreAloneThatTookOver) {
 }
 
 TEST(Redirect, LeavesOtherJobsAlone) {
-  const auto server = StoreServer::start(kAny, {.secret = Secret::from_text("open sesame"), .job = "other"}).or_throw();
+  const auto server = StoreServer::start(kAny, {.secret = transport::Secret::from_text("open sesame"), .job = "other"}).or_throw();
   // A store that is left alone shows how often the redirect looks.
   const auto ours = StoreServer::start(kAny, kJob).or_throw();
   ours->local()->set(keys::kFormer, to_string(kHere)).or_throw();

@@ -47,7 +47,7 @@ Result<Fd> udp_socket(int family) {
   return socket;
 }
 
-HeartbeatTable::Socket bytes_of(SocketAddress& address) {
+HeartbeatTable::Socket bytes_of(transport::SocketAddress& address) {
   const auto* raw = reinterpret_cast<const std::byte*>(address.get());
   return {raw, raw + address.length};
 }
@@ -165,16 +165,16 @@ std::set<std::uint64_t> HeartbeatTable::votes(std::int32_t round) const {
 }
 
 Result<std::unique_ptr<HeartbeatCenter>> HeartbeatCenter::open(const std::string& host, std::uint16_t port,
-                                                               const Credentials& credentials, HeartbeatTimes times,
+                                                               const transport::Credentials& credentials, HeartbeatTimes times,
                                                                HeartbeatTable::Role role) {
   for (const std::uint16_t wanted : {port, std::uint16_t(0)}) {
-    SocketAddress address = TUTTI_TRY(to_socket_address({.host = host, .port = wanted}));
+    transport::SocketAddress address = TUTTI_TRY(transport::to_socket_address({.host = host, .port = wanted}));
     Fd socket = TUTTI_TRY(udp_socket(address.family()));
     if (bind(socket.get(), address.get(), address.length) != 0) {
       if (errno == EADDRINUSE && wanted != 0) continue;
       return system_error(errno, "could not bind " + host + " for heartbeats");
     }
-    const std::string bound = to_string(local_address(socket.get()));
+    const std::string bound = to_string(transport::local_address(socket.get()));
     return as_result([&] {
       return std::unique_ptr<HeartbeatCenter>(
           new HeartbeatCenter(std::move(socket), bound, heartbeat_key(credentials), times, role));
@@ -255,7 +255,7 @@ void HeartbeatCenter::run() {
 void HeartbeatCenter::receive() {
   std::byte bytes[kDatagramBytes + 1];
   for (int burst = 0; burst < kBurst; ++burst) {
-    SocketAddress from;
+    transport::SocketAddress from;
     const ssize_t count = recvfrom(socket_.get(), bytes, sizeof bytes, 0, from.get(), &from.length);
     if (count < 0 && errno != EAGAIN && errno != EINTR) continue;  // a refusal, which read_refusals() has the rest of
     if (count < 0) return;
@@ -286,7 +286,7 @@ void HeartbeatCenter::send(const Datagram& datagram, const HeartbeatTable::Socke
 
 void HeartbeatCenter::read_refusals() {
   for (;;) {
-    SocketAddress to;
+    transport::SocketAddress to;
     std::byte bytes[kDatagramBytes];
     std::byte control[512];
     iovec part{bytes, sizeof bytes};
@@ -350,8 +350,8 @@ void HeartbeatClient::judge(Time now) {
 }
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::open(const std::string& center, std::uint64_t id,
-                                                   const Credentials& credentials, HeartbeatTimes times, Voter voter) {
-  SocketAddress address = TUTTI_TRY(to_socket_address(TUTTI_TRY(parse_address(center))));
+                                                   const transport::Credentials& credentials, HeartbeatTimes times, Voter voter) {
+  transport::SocketAddress address = TUTTI_TRY(transport::to_socket_address(TUTTI_TRY(transport::parse_address(center))));
   Fd socket = TUTTI_TRY(udp_socket(address.family()));
   if (connect(socket.get(), address.get(), address.length) != 0)
     return system_error(errno, "could not reach " + center + " with heartbeats");

@@ -110,7 +110,7 @@ class HeartbeatCenter {
  public:
   // At `host`; the port is `port` if that is free, else any.
   static Result<std::unique_ptr<HeartbeatCenter>> open(const std::string& host, std::uint16_t port,
-                                                       const Credentials& credentials, HeartbeatTimes times,
+                                                       const transport::Credentials& credentials, HeartbeatTimes times,
                                                        HeartbeatTable::Role role = HeartbeatTable::Role::kCoordinator);
   ~HeartbeatCenter();
 
@@ -195,7 +195,7 @@ class Heartbeat {
  public:
   // `voter` is called from the thread.
   static Result<std::unique_ptr<Heartbeat>> open(const std::string& center, std::uint64_t id,
-                                                 const Credentials& credentials, HeartbeatTimes times,
+                                                 const transport::Credentials& credentials, HeartbeatTimes times,
                                                  Voter voter = {});
   ~Heartbeat();
 

@@ -16,7 +16,7 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const Credentials kHeartbeatJob{.secret = Secret::from_text("sesame"), .job = "job"};
+const transport::Credentials kHeartbeatJob{.secret = transport::Secret::from_text("sesame"), .job = "job"};
 constexpr HeartbeatTimes kTimes{.period = milliseconds(20), .lost_after = milliseconds(400)};
 constexpr HeartbeatTimes kPatient{.period = milliseconds(20), .lost_after = seconds(60)};
 const HeartbeatTable::Socket kFrom(16, std::byte(1)), kElsewhere(16, std::byte(2));
@@ -175,6 +175,7 @@ TEST_F(Heartbeats, AVoteIsGivenOnceItIsAskedFor) {
 TEST(Heartbeat, WithoutADescriptorOrAThreadIsAnError) {
   const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   const auto text_of = [](const auto& opened) { return opened.ok() ? "opened" : to_string(opened.error()); };
+  EXPECT_EQ(text_of(Heartbeat::open(center->address(), 1, kHeartbeatJob, kTimes)), "opened");
   for (const int more : {1, 2}) {  // the first is the socket, an agent needs two beside it
     const test::FewDescriptors few(more);
     EXPECT_THAT(text_of(Heartbeat::open(center->address(), 1, kHeartbeatJob, kTimes)),
@@ -194,7 +195,7 @@ TEST(Heartbeat, AWrongSecretKeepsNobodyAlive) {
   const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   center->expect(1);
   const auto stranger =
-      Heartbeat::open(center->address(), 1, {.secret = Secret::from_text("guess"), .job = "job"}, kTimes).or_throw();
+      Heartbeat::open(center->address(), 1, {.secret = transport::Secret::from_text("guess"), .job = "job"}, kTimes).or_throw();
   EXPECT_TRUE(test::eventually([&] { return stranger->lost() && !center->silent().empty(); }));
   EXPECT_FALSE(stranger->ever_heard());
   EXPECT_FALSE(center->heard(1).has_value());

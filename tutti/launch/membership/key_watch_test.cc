@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::seconds;
 
-const Address kWatchedAddress{.host = "127.0.0.1"};
-const Credentials kWatchedJob{.secret = Secret::from_text("open sesame"), .job = "job"};
+const transport::Address kWatchedAddress{.host = "127.0.0.1"};
+const transport::Credentials kWatchedJob{.secret = transport::Secret::from_text("open sesame"), .job = "job"};
 Deadline soon_watched() { return Deadline::after(seconds(60)); }
 
 bool rings(const KeyWatch& watch) {

@@ -218,6 +218,7 @@ JoinRequest Member::request() const {
           .wanted = options_.node,
           .min = options_.min_nodes,
           .max = options_.nodes,
+          .failover = limits_.failover,
           .port = free.ok() ? *free : 0,
           .last_round = round_.number,
           .note = {.ranks = options_.counts.here,
@@ -406,7 +407,7 @@ Status Member::check_heartbeat() const {
   const bool proven = !coordinator_->proof.empty();
   const bool gone = heartbeat_->state() == HeartbeatState::kGone;
   if (proven && !gone && coordinator_->proof != proof_of(options_.credentials, *coordinator_)) {
-    const Secret& ours = options_.credentials.secret;
+    const transport::Secret& ours = options_.credentials.secret;
     return Error{
         .code = Code::kRefused,
         .detail = who + (ours.is_none() ? ", holds a secret, and this node was started without one (--insecure)"

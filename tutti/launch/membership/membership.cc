@@ -108,7 +108,7 @@ void MembershipTable::add(JoinRequest request, Time now) {
 // If MIN nodes are here when the time to join is over, they are enough: that more could come is no reason to fail.
 void MembershipTable::call_last(Time now) { last_call_ = std::min(now + limits_.last_call, began_ + limits_.join); }
 
-// Refuses a node whose release, --nnodes or number cannot belong to the same job.
+// Refuses a node whose release, --nnodes, failover or number cannot belong to the same job.
 bool MembershipTable::contradicts(const JoinRequest& request) {
   std::string detail, hint;
   const auto nnodes = [](int min, int max) {
@@ -123,6 +123,11 @@ bool MembershipTable::contradicts(const JoinRequest& request) {
     detail = describe_with_pid(request) + " counts " + nnodes(request.min, request.max) +
              " nodes (--nnodes), but where the nodes meet " + nnodes(limits_.min, limits_.max) + " are expected";
     hint = "give all nodes the same --nnodes";
+  } else if (request.failover != limits_.failover) {
+    const auto on = [](bool failover) { return failover ? "on" : "off"; };
+    detail = describe_with_pid(request) + " has the failover of the store " + on(request.failover) +
+             ", but where the nodes meet it is " + on(limits_.failover);
+    hint = "give all nodes the same failover= in --rdzv-conf";
   } else if (limits_.numbered && (request.wanted < 0 || request.wanted >= limits_.max)) {
     detail = describe_with_pid(request) + " is not one of " + nodes_text(std::size_t(limits_.max));
     hint = kOwnNumber;

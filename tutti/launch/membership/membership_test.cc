@@ -25,6 +25,7 @@ class TestedTable {
             .wanted = wanted,
             .min = limits_.min,
             .max = limits_.max,
+            .failover = limits_.failover,
             .note = {.host = "host-" + id, .address = "10.0.0." + std::to_string(int(id[0] - 'a' + 1))}};
   }
   // Each time with the next visit, as an agent does that has left its round.
@@ -339,6 +340,17 @@ TEST(MembershipTable, AllNodesLearnOfDifferentNnodes) {
                       "but where the nodes meet 2 are expected (hint: give all nodes the "
                       "same --nnodes)"),
             Not(HasSubstr("--node-rank")), HasSubstr("a: Mismatch: node 1 (host-b at 10.0.0.2) was turned away")));
+}
+
+TEST(MembershipTable, AllNodesLearnThatOneHasTheFailoverSwitchedOff) {
+  TestedTable table({.min = 1, .max = 2, .failover = true});
+  table.come("a", 0);
+  JoinRequest other = table.request_of("b", 1);
+  other.failover = false;
+  table.come(other);
+  EXPECT_THAT(table.told(kRefuse), AllOf(HasSubstr("b: Mismatch: node 1 (host-b at 10.0.0.2) has the failover of the store off, "
+                                                   "but where the nodes meet it is on"),
+                                         HasSubstr("same failover= in --rdzv-conf")));
 }
 
 TEST(MembershipTable, ANodeThatComesAfterAContradictionLearnsOfIt) {

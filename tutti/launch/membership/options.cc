@@ -57,7 +57,7 @@ Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
       continue;
     }
     const int default_port = etcd ? kEtcdPort : options.backend == RendezvousBackend::kElastic ? kElasticPort : 0;
-    auto address = parse_address(part, std::uint16_t(default_port));
+    auto address = transport::parse_address(part, std::uint16_t(default_port));
     const bool port_zero = address.ok() && address->port == 0 && default_port != 0;  // nobody can dial it
     if (port_zero && options.backend == RendezvousBackend::kElastic) {
       if (options.max.value_or(1) > 1)
@@ -85,6 +85,12 @@ Result<Duration> positive_seconds(const std::string& key, const std::string& tex
   if (!seconds || !(*seconds > 0 && *seconds <= kLongestTime))
     return usage("--rdzv-conf " + key + " needs a time, not '" + text + "'", "seconds, or 500ms, 2min");
   return from_seconds(*seconds);
+}
+
+Result<bool> true_or_false(const std::string& key, const std::string& text, const std::string& hint) {
+  if (text == "1" || text == "true") return true;
+  if (text == "0" || text == "false") return false;
+  return usage("--rdzv-conf " + key + " is true or false, not '" + text + "'", hint);
 }
 
 // By torchrun's names, and by curl's.
@@ -119,9 +125,11 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
       attempts = double(*count);
       if (!interval) interval = std::chrono::seconds(1);
     } else if (key == "is_host") {
-      if (value != "0" && value != "1" && value != "true" && value != "false")
-        return usage("--rdzv-conf is_host is true or false, not '" + value + "'", "leave it out to find that out");
-      options.is_host = value == "1" || value == "true";
+      options.is_host = TUTTI_TRY(true_or_false(key, value, "leave it out to find that out"));
+    } else if (key == "failover") {
+      if (options.backend == RendezvousBackend::kEtcd)
+        return usage("--rdzv-conf failover is not for --rdzv-backend etcd, which replicates its own data", "leave it out");
+      options.failover = TUTTI_TRY(true_or_false(key, value, "false: the job ends with the node that serves its store"));
     } else if (key == "close_timeout" || key == "read_timeout") {
       options.without_effect.push_back(key + " of --rdzv-conf");
     } else if (std::string* const field = field_of(key, options.etcd)) {
@@ -132,7 +140,8 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
     } else {
       static const std::string known[] = {
           "join_timeout", "timeout", "last_call_timeout", "keep_alive_interval", "is_host",
-          "user",         "cacert",  "ssl_cert",          "ssl_cert_key",        "keep_alive_max_attempt"};
+          "failover",     "user",    "cacert",            "ssl_cert",            "ssl_cert_key",
+          "keep_alive_max_attempt"};
       return usage("--rdzv-conf " + key + " has no meaning for tutti run",
                    did_you_mean(nearest(key, known), "there are " + join(known, ", ")));
     }

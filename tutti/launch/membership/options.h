@@ -32,6 +32,7 @@ struct RendezvousOptions {
   Duration last_call = std::chrono::seconds(30);
   std::optional<Duration> join_timeout, lost_after;
   std::optional<bool> is_host;
+  bool failover = true;
   EtcdAccess etcd;
   std::vector<std::string> without_effect;  // torchrun's keys that were given and change nothing here
 };
@@ -47,11 +48,12 @@ struct NodesOptions {
   int node = 0;       // the number that this node asks for; -1: any (not kStatic)
   RendezvousBackend backend = RendezvousBackend::kStatic;
   RankCounts counts;
-  Address store;              // where the nodes meet. kStatic: node 0 serves here; kElastic: the host may be a name
+  transport::Address store;              // where the nodes meet. kStatic: node 0 serves here; kElastic: the host may be a name
   std::optional<bool> hosts;  // kElastic: whether this node serves; none: if the meeting point is its own address
+  bool failover = true;       // not kEtcd: the store has a standby if the job can continue without a node
   std::string etcd;           // kEtcd: "10.0.0.5:2379", several with commas
   EtcdAccess etcd_access;
-  Credentials credentials;
+  transport::Credentials credentials;
   std::string host;            // of this node, for messages
   std::string about;           // what its agent wants the other nodes to know (Round::nodes); at most some KiB
   std::string master_address;  // for the program; node 0's is used

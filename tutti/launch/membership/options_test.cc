@@ -65,6 +65,8 @@ TEST(RendezvousOptions, AKeyCountsOrIsReportedOrIsRefused) {
   EXPECT_EQ(options.last_call, std::chrono::milliseconds(500));
   EXPECT_EQ(options.is_host, true);
   EXPECT_EQ(options.lost_after, std::chrono::seconds(8));
+  EXPECT_TRUE(options.failover);
+  EXPECT_FALSE(read("1:2", "static", "", "failover=0").failover);
   EXPECT_EQ(read("2", "static", "", "timeout=7").join_timeout, std::chrono::seconds(7));
   const auto refused = [](const std::string& conf) { return refusal("2", "elastic", "a", conf); };
   EXPECT_THAT(refused("join_timeot=3"), HasSubstr("--rdzv-conf join_timeot has no meaning for tutti run (hint: did you "
@@ -79,6 +81,8 @@ TEST(RendezvousOptions, AKeyCountsOrIsReportedOrIsRefused) {
   EXPECT_THAT(refused("keep_alive_max_attempt=0"), HasSubstr("keep_alive_max_attempt needs a number, not '0'"));
   EXPECT_THAT(refused("is_host=perhaps"), HasSubstr("is_host is true or false, not 'perhaps'"));
   EXPECT_THAT(refusal("2", "static", "", "is_host=1"), HasSubstr("belongs to --rdzv-backend elastic"));
+  EXPECT_THAT(refused("failover=off"), HasSubstr("failover is true or false, not 'off'"));
+  EXPECT_THAT(refusal("2", "etcd", "a", "failover=0"), HasSubstr("failover is not for --rdzv-backend etcd"));
 }
 
 TEST(RendezvousOptions, WhatEtcdMayAskFor) {

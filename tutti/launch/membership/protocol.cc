@@ -93,8 +93,8 @@ std::optional<NodeNote> note_from_json(const json& object) {
 
 json to_json(const JoinRequest& request) {
   return {{"id", request.id},           {"visit", request.visit},       {"wanted", request.wanted},
-          {"min", request.min},         {"max", request.max},           {"port", request.port},
-          {"last", request.last_round}, {"note", to_json(request.note)}};
+          {"min", request.min},         {"max", request.max},           {"failover", request.failover},
+          {"port", request.port},       {"last", request.last_round},   {"note", to_json(request.note)}};
 }
 
 std::optional<JoinRequest> request_from_json(const json& object) {
@@ -105,6 +105,7 @@ std::optional<JoinRequest> request_from_json(const json& object) {
                       .wanted = number(object, "wanted", -1),
                       .min = number(object, "min", 1),
                       .max = number(object, "max", 1),
+                      .failover = object.value("failover", json()) == true,
                       .port = number(object, "port", 0),
                       .last_round = number(object, "last", -1)};
   if (!note || request.id.empty()) return {};
@@ -328,7 +329,7 @@ std::optional<CoordinatorAddress> parse_coordinator(const std::string& text) {
   return coordinator.term >= 0 && !coordinator.id.empty() ? std::optional(std::move(coordinator)) : std::nullopt;
 }
 
-std::string proof_of(const Credentials& credentials, const CoordinatorAddress& coordinator) {
+std::string proof_of(const transport::Credentials& credentials, const CoordinatorAddress& coordinator) {
   CoordinatorAddress bare = coordinator;
   bare.proof.clear();
   const std::string text = encode(bare);
@@ -356,7 +357,7 @@ std::optional<StorePair> parse_store_pair(const std::string& text) {
 
 // ---- heartbeats ----
 
-crypto::Digest heartbeat_key(const Credentials& credentials) {
+crypto::Digest heartbeat_key(const transport::Credentials& credentials) {
   return crypto::hkdf_sha256(credentials.secret.bytes(), crypto::sha256(credentials.job), "tutti heartbeats");
 }
 

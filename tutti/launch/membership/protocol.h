@@ -78,6 +78,7 @@ struct JoinRequest {
   int visit = 0;         // counts the rounds that this agent has asked for
   int wanted = -1;       // the number that --node-rank gives it; -1: any
   int min = 1, max = 1;  // its --nnodes
+  bool failover = false; // whether it counts on a standby of the store (Limits::failover)
   int port = 0;          // free for the program, should this become node 0
   int last_round = -1;   // that it took part in
   NodeNote note;
@@ -138,7 +139,7 @@ std::optional<CoordinatorAddress> parse_coordinator(const std::string& text);
 // An HMAC over the other fields, with a key derived from secret and job for this purpose only. An agent with another
 // secret sees that it differs. To guess the secret it is worth no more than the proof of the store's handshake. It is
 // readable by everybody who reaches the store, which with etcd may be strangers.
-std::string proof_of(const Credentials& credentials, const CoordinatorAddress& coordinator);
+std::string proof_of(const transport::Credentials& credentials, const CoordinatorAddress& coordinator);
 
 // Where the job's store is, from a round on.
 struct StorePair {
@@ -182,7 +183,7 @@ struct Datagram {
 
   bool operator==(const Datagram&) const = default;
 };
-crypto::Digest heartbeat_key(const Credentials& credentials);
+crypto::Digest heartbeat_key(const transport::Credentials& credentials);
 std::array<std::byte, kDatagramBytes> encode(const Datagram& datagram, const crypto::Digest& key);
 std::optional<Datagram> parse_datagram(std::span<const std::byte> bytes, const crypto::Digest& key);
 

@@ -13,7 +13,7 @@ namespace {
 NodesOptions one_node() {
   NodesOptions options{.store = {.host = "127.0.0.1"}};
   options.counts.here = 3;
-  options.credentials = {.secret = Secret::from_text("open sesame"), .job = "job"};
+  options.credentials = {.secret = transport::Secret::from_text("open sesame"), .job = "job"};
   options.host = "here";
   options.master_address = "127.0.0.1";
   options.master_port = 29500;
@@ -31,7 +31,7 @@ TEST(SingleNode, JoinsAtOnceAndServesTheStoreOfItsRanks) {
   EXPECT_EQ(round.master_port, 29500);
   EXPECT_TRUE(node->one_node());
   EXPECT_FALSE(node->dispensable());
-  const auto store = TcpStore::connect(parse_address(round.store).or_throw(), options.credentials, 0,
+  const auto store = TcpStore::connect(transport::parse_address(round.store).or_throw(), options.credentials, 0,
                                        Deadline::after(std::chrono::seconds(60)))
                          .or_throw();
   node->report(Fault{.text = "crash"});
@@ -65,7 +65,7 @@ TEST(SingleNode, TheRoundEndsWithItsRanks) {
 TEST(SingleNode, APortInUseIsAnError) {
   NodesOptions options = one_node();
   const auto first = open_rendezvous(options).or_throw();
-  options.store = parse_address(first->join().or_throw().store).or_throw();
+  options.store = transport::parse_address(first->join().or_throw().store).or_throw();
   const auto second = open_rendezvous(options);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAddressInUse);

@@ -69,15 +69,15 @@ class StoreRendezvous final : public Member {
   Voter voter_for(const std::string& id) const;
   StoreServer* server();
   bool is_demoted(Deadline deadline);
-  bool another_serves(const Address& place) const;
-  Result<std::unique_ptr<TcpStore>> serving_at(const Address& server, Deadline deadline) const;
-  std::vector<Address> servers() const;
+  bool another_serves(const transport::Address& place) const;
+  Result<std::unique_ptr<TcpStore>> serving_at(const transport::Address& server, Deadline deadline) const;
+  std::vector<transport::Address> servers() const;
   bool standby_serves() const;
   void back_to_primary();
-  void redirect_from(const Address& former);
+  void redirect_from(const transport::Address& former);
   Status wait_for_claim(Deadline deadline, double& next_line);
-  Result<StorePair> settle_pair(const Participants& participants, const Address& primary);
-  StorePair keep_copy(const Participants& participants, const Address& primary);
+  Result<StorePair> settle_pair(const Participants& participants, const transport::Address& primary);
+  StorePair keep_copy(const Participants& participants, const transport::Address& primary);
   Result<StorePair> await_pair(const Participants& participants);
   void take(StorePair pair);
 
@@ -89,14 +89,14 @@ class StoreRendezvous final : public Member {
   std::unique_ptr<Heartbeat> voter_;          // gives this node's vote to the standby
   bool primary_lost_ = false, moved_ = false;
   StorePair pair_;  // of the last round that settled one
-  Address place_;   // where this node looks for the store
+  transport::Address place_;   // where this node looks for the store
   std::string address_, local_address_;
 };
 
 Limits StoreRendezvous::limits_for(const NodesOptions& options) {
   Limits limits = limits_of(options);
   limits.numbered = options.backend == RendezvousBackend::kStatic;
-  limits.failover = !limits.fixed();
+  limits.failover = options.failover && !limits.fixed();
   return limits;
 }
 
@@ -105,13 +105,13 @@ Limits StoreRendezvous::limits_for(const NodesOptions& options) {
 Status StoreRendezvous::serve() {
   const bool moved = moved_ || pair_.round >= 0;  // then the job continues elsewhere
   if (server_ || moved) return {};
-  Address place = place_;
+  transport::Address place = place_;
   if (is_static()) {
     if (options_.node != 0) return {};
   } else {
     const auto resolved = resolve(place_);
     const bool ours = resolved.ok() && std::any_of(resolved->begin(), resolved->end(),
-                                                   [](const Address& a) { return is_local_address(a.host); });
+                                                   [](const transport::Address& a) { return transport::is_local_address(a.host); });
     if (!options_.hosts.value_or(ours)) return {};
     const bool meant = options_.nodes == 1 || is_loopback_text(place_);
     place = TUTTI_TRY(rendezvous::serving_addresses(place_, "--rdzv-endpoint",
@@ -133,12 +133,12 @@ Status StoreRendezvous::serve() {
 // Whether another agent of this job may have the port. Elastic: several agents of one host may each find that the
 // endpoint is theirs. The first gets it, and the others join it there; if another program has the port, the handshake
 // will tell. Static: there are two nodes 0, which the coordinator tells both.
-bool StoreRendezvous::another_serves(const Address& place) const {
+bool StoreRendezvous::another_serves(const transport::Address& place) const {
   if (!is_static()) return !options_.hosts.value_or(false);
   return options_.nodes > 1 && serving_at(place, Deadline::after(kCallLimit)).ok();
 }
 
-std::vector<Address> StoreRendezvous::servers() const {
+std::vector<transport::Address> StoreRendezvous::servers() const {
   auto known = parse_servers(pair_.servers);
   if (pair_.round < 0 || !known.ok()) return {place_};
   if (primary_lost_ && known->size() > 1) std::swap((*known)[0], (*known)[1]);  // the one that is lost comes last
@@ -147,7 +147,7 @@ std::vector<Address> StoreRendezvous::servers() const {
 
 Result<std::unique_ptr<Store>> StoreRendezvous::connect(Deadline deadline) {
   TUTTI_TRY(serve());
-  const std::vector<Address> known = servers();
+  const std::vector<transport::Address> known = servers();
   auto found = primary_lost_ && known.size() > 1 ? serving_at(known[0], deadline.at_most(kMemberTurn))
                                                  : Result<std::unique_ptr<TcpStore>>(Error{});
   if (!found.ok()) found = TcpStore::connect(known, options_.credentials, -1, deadline);
@@ -159,7 +159,7 @@ Result<std::unique_ptr<Store>> StoreRendezvous::connect(Deadline deadline) {
 }
 
 // Asks this server only, as long as it merely stands by: a dead host takes its time not to answer.
-Result<std::unique_ptr<TcpStore>> StoreRendezvous::serving_at(const Address& server, Deadline deadline) const {
+Result<std::unique_ptr<TcpStore>> StoreRendezvous::serving_at(const transport::Address& server, Deadline deadline) const {
   return TcpStore::connect({server, server}, options_.credentials, -1, deadline);
 }
 
@@ -170,8 +170,8 @@ Error StoreRendezvous::explain_unreachable(Error error) const {
     error.hint = kNobodyServes;
     return error;
   }
-  const bool here = is_loopback_text(place_) || is_local_address(place_.host);
-  if (const std::string holder = here ? port_holder(place_) : std::string(); !holder.empty())
+  const bool here = is_loopback_text(place_) || transport::is_local_address(place_.host);
+  if (const std::string holder = here ? transport::port_holder(place_) : std::string(); !holder.empty())
     error.detail += "; that port of this machine is held by " + holder;
   if (error.errno_value == 0 && !error.hint.empty()) return error;  // of a name
   if (is_static() && is_loopback_text(options_.store)) {
@@ -188,7 +188,7 @@ Error StoreRendezvous::explain_unreachable(Error error) const {
 // The server here, if there is one; a standby that has taken over becomes it.
 StoreServer* StoreRendezvous::server() {
   if (standby_ && standby_->role() == StoreRole::kPrimary) {
-    const Address former = standby_->primary();
+    const transport::Address former = standby_->primary();
     server_ = standby_->release();
     standby_.reset();
     back_to_primary();
@@ -205,7 +205,7 @@ bool StoreRendezvous::standby_serves() const {
   return known.ok() && known->size() > 1 && address_ == to_string(known->back());
 }
 
-void StoreRendezvous::redirect_from(const Address& former) {
+void StoreRendezvous::redirect_from(const transport::Address& former) {
   const auto known = server_->peek(keys::kFormer);
   const std::string text = (known ? *known + "," : std::string()) + to_string(former);
   const auto old = parse_servers(text);
@@ -214,8 +214,8 @@ void StoreRendezvous::redirect_from(const Address& former) {
   if (!stored)
     return options_.say("nodes that come to the former address of the store will not be redirected: " +
                         to_string(stored.error()));
-  std::vector<Address> places;
-  for (const Address& place : *old)
+  std::vector<transport::Address> places;
+  for (const transport::Address& place : *old)
     if (place != server_->address() && std::find(places.begin(), places.end(), place) == places.end())
       places.push_back(place);
   redirect_ = std::make_unique<Redirect>(std::move(places), server_->address(), options_.credentials, options_.say);
@@ -237,7 +237,7 @@ std::optional<std::string> StoreRendezvous::moved_to(Store* store) {
 }
 
 Status StoreRendezvous::follow_redirect(const std::string& address) {
-  Address place = TUTTI_TRY(parse_address(address));
+  transport::Address place = TUTTI_TRY(transport::parse_address(address));
   options_.say("the job continues at " + address + ", not at " + to_string(place_) + ": this node joins it there");
   if (server_) old_server_ = std::move(server_);
   moved_ = true;
@@ -273,8 +273,8 @@ Status StoreRendezvous::settle_doubt(Deadline deadline) {
 bool StoreRendezvous::is_demoted(Deadline deadline) {
   if (server_->role() == StoreRole::kDemoted) return true;
   if (!server_->in_doubt()) return false;
-  const std::vector<Address> known = servers();
-  return std::any_of(known.begin(), known.end(), [&](const Address& other) {
+  const std::vector<transport::Address> known = servers();
+  return std::any_of(known.begin(), known.end(), [&](const transport::Address& other) {
     return other != server_->address() && serving_at(other, deadline).ok();
   });
 }
@@ -341,7 +341,7 @@ Status StoreRendezvous::settle_store(const Participants& participants, Round& ro
   round.store = address_;
   if (limits_.failover) {
     back_to_primary();
-    const Address primary = dynamic_cast<const TcpStore&>(*store_).server();
+    const transport::Address primary = dynamic_cast<const TcpStore&>(*store_).server();
     if (standby_ &&
         (participants.standby != id_ || standby_->primary() != primary || standby_->role() != StoreRole::kStandby))
       standby_.reset();
@@ -352,7 +352,7 @@ Status StoreRendezvous::settle_store(const Participants& participants, Round& ro
   return {};
 }
 
-Result<StorePair> StoreRendezvous::settle_pair(const Participants& participants, const Address& primary) {
+Result<StorePair> StoreRendezvous::settle_pair(const Participants& participants, const transport::Address& primary) {
   const bool keeps = participants.standby == id_;
   if (!keeps && !participants.standby.empty()) return await_pair(participants);
   StorePair pair{.round = participants.round, .servers = to_string(primary), .standby = {}, .votes = {}};
@@ -365,7 +365,7 @@ Result<StorePair> StoreRendezvous::settle_pair(const Participants& participants,
 }
 
 // If no copy can be had the round begins without.
-StorePair StoreRendezvous::keep_copy(const Participants& participants, const Address& primary) {
+StorePair StoreRendezvous::keep_copy(const Participants& participants, const transport::Address& primary) {
   const StorePair alone{.round = participants.round, .servers = to_string(primary), .standby = {}, .votes = {}};
   for (const Deadline deadline = Deadline::after(kCopyLimit); !standby_;) {
     auto standby = FailoverStandby::follow({.self = number_of(id_),

@@ -13,7 +13,7 @@ constexpr auto kRequestLasts = std::chrono::seconds(10);
 constexpr Duration kStoreLimit = std::chrono::seconds(2);  // for a call, and so for the destructor
 constexpr std::size_t kLongestReport = 1 << 20;
 
-Result<std::unique_ptr<TcpStore>> reach_store(const std::string& store, const Credentials& credentials) {
+Result<std::unique_ptr<TcpStore>> reach_store(const std::string& store, const transport::Credentials& credentials) {
   auto servers = TUTTI_TRY(parse_servers(store));
   auto reached = TUTTI_TRY(TcpStore::connect(std::move(servers), credentials, -1, Deadline::after(kStoreLimit)));
   reached->set_call_timeout(kStoreLimit);
@@ -28,14 +28,14 @@ std::string json_key(int round) { return "agents/report_json/" + std::to_string(
 
 }  // namespace
 
-Result<std::unique_ptr<PeerStatus>> PeerStatus::start(std::string store, Credentials credentials, int round, int node,
+Result<std::unique_ptr<PeerStatus>> PeerStatus::start(std::string store, transport::Credentials credentials, int round, int node,
                                                       int nodes) {
   std::unique_ptr<PeerStatus> made(new PeerStatus(std::move(store), std::move(credentials), round, node, nodes));
   made->thread_ = TUTTI_TRY(start_thread([self = made.get()] { self->run(); }));
   return made;
 }
 
-PeerStatus::PeerStatus(std::string store, Credentials credentials, int round, int node, int nodes)
+PeerStatus::PeerStatus(std::string store, transport::Credentials credentials, int round, int node, int nodes)
     : store_(std::move(store)), credentials_(std::move(credentials)), round_(round), node_(node), nodes_(nodes) {}
 
 PeerStatus::~PeerStatus() {
@@ -125,13 +125,13 @@ Status PeerStatus::exchange(Store& store) {
   return {};
 }
 
-Status share_report(const std::string& store, const Credentials& credentials, int round, const SharedReport& report) {
+Status share_report(const std::string& store, const transport::Credentials& credentials, int round, const SharedReport& report) {
   const auto reached = TUTTI_TRY(reach_store(store, credentials));
   TUTTI_TRY(reached->set(json_key(round), report.json.size() <= kLongestReport ? report.json : std::string()));
   return reached->set(text_key(round), report.text.substr(0, kLongestReport));
 }
 
-Result<SharedReport> read_report(const std::string& store, const Credentials& credentials, int round,
+Result<SharedReport> read_report(const std::string& store, const transport::Credentials& credentials, int round,
                                  Duration patience) {
   const auto reached = TUTTI_TRY(reach_store(store, credentials));
   SharedReport report{.text = TUTTI_TRY(reached->get(text_key(round), Deadline::after(patience))), .json = {}};

@@ -23,7 +23,7 @@ namespace tutti::launch {
 class PeerStatus {
  public:
   // `store`: as TUTTI_STORE has it. kSystem: no thread could be started.
-  static Result<std::unique_ptr<PeerStatus>> start(std::string store, Credentials credentials, int round, int node,
+  static Result<std::unique_ptr<PeerStatus>> start(std::string store, transport::Credentials credentials, int round, int node,
                                                    int nodes);
   PeerStatus(const PeerStatus&) = delete;
   ~PeerStatus();  // waits for a running call to the store, some seconds at most
@@ -43,12 +43,12 @@ class PeerStatus {
   std::string trouble() const;  // why nothing can be read; empty: it can
 
  private:
-  PeerStatus(std::string store, Credentials credentials, int round, int node, int nodes);
+  PeerStatus(std::string store, transport::Credentials credentials, int round, int node, int nodes);
   void run();
   Status exchange(Store& store);
 
   const std::string store_;
-  const Credentials credentials_;
+  const transport::Credentials credentials_;
   const int round_, node_, nodes_;
   mutable Mutex mutex_;
   std::condition_variable_any wake_;
@@ -70,9 +70,9 @@ struct SharedReport {
 };
 // `store`: as TUTTI_STORE has it. Blocks some seconds at most. A text is cut to its first MiB; a longer JSON is left
 // out.
-Status share_report(const std::string& store, const Credentials& credentials, int round, const SharedReport& report);
+Status share_report(const std::string& store, const transport::Credentials& credentials, int round, const SharedReport& report);
 // Waits for it; kTimeout: the other node has shared none. The JSON may be empty.
-Result<SharedReport> read_report(const std::string& store, const Credentials& credentials, int round,
+Result<SharedReport> read_report(const std::string& store, const transport::Credentials& credentials, int round,
                                  Duration patience);
 
 }  // namespace tutti::launch

@@ -15,8 +15,8 @@ using ::testing::IsEmpty;
 
 class PeerAgents : public ::testing::Test {
  protected:
-  const Credentials credentials_{.secret = Secret::random(), .job = "j"};
-  const std::unique_ptr<StoreServer> server_ = *StoreServer::start(Address{.host = "127.0.0.1"}, credentials_);
+  const transport::Credentials credentials_{.secret = transport::Secret::random(), .job = "j"};
+  const std::unique_ptr<StoreServer> server_ = *StoreServer::start(transport::Address{.host = "127.0.0.1"}, credentials_);
   const std::string store_ = to_string(server_->address());
 
   // Until the node's status is in the store.
@@ -55,7 +55,7 @@ TEST_F(PeerAgents, AnEndlessReportIsCut) {
 }
 
 TEST_F(PeerAgents, AMissingStoreIsReportedInTime) {
-  const std::string gone = to_string(listen(Address{.host = "127.0.0.1"})->address);
+  const std::string gone = to_string(listen(transport::Address{.host = "127.0.0.1"})->address);
   const auto began = now();
   EXPECT_FALSE(share_report(gone, credentials_, 0, {.text = "x", .json = "{}"}).ok());
   EXPECT_FALSE(read_report("no address", credentials_, 0, std::chrono::seconds(1)).ok());
@@ -83,7 +83,7 @@ TEST_F(PeerAgents, AnotherRoundIsIgnored) {
 }
 
 TEST_F(PeerAgents, TheReasonWhyNothingCanBeReadIsReported) {
-  const std::string gone = to_string(listen(Address{.host = "127.0.0.1"})->address);
+  const std::string gone = to_string(listen(transport::Address{.host = "127.0.0.1"})->address);
   const auto alone = PeerStatus::start(gone, credentials_, 0, 0, 2).or_throw();
   EXPECT_TRUE(test::eventually([&] { return !alone->trouble().empty(); }));
   EXPECT_THAT(alone->trouble(), HasSubstr(gone));

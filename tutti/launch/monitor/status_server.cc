@@ -48,7 +48,7 @@ StatusServer::StatusServer(const std::string& job, int node, Answer answer) : an
   rendezvous::sweep_runtime_directory(*folder);
   const std::string path = *folder + "/" + kStatusPrefix + rendezvous::file_name_of(job) + "-" + std::to_string(node) + "." +
                            std::to_string(::getpid()) + kSuffix;
-  auto listener = tutti::listen(Address{.path = path}, 16);
+  auto listener = transport::listen(transport::Address{.path = path}, 16);
   if (!listener.ok()) {
     trouble_ = to_string(listener.error());
     return;
@@ -62,7 +62,7 @@ StatusServer::~StatusServer() {
 }
 
 void StatusServer::take_client() {
-  auto accepted = tutti::accept(*listener_);
+  auto accepted = tutti::transport::accept(*listener_);
   if (!accepted.ok()) closed_until_ = now() + kClosed;  // the client stays in the backlog, which stays readable
   if (accepted.ok() && *accepted && clients_.size() < kMostClients)
     clients_.push_back({.fd = *std::move(accepted), .asked = now()});
@@ -120,11 +120,11 @@ void remove_status_sockets(pid_t agent) {
 }
 
 Result<std::string> ask_status(const std::string& path, Deadline deadline) {
-  const Fd socket = TUTTI_TRY(connect(Address{.path = path}, deadline));
+  const Fd socket = TUTTI_TRY(connect(transport::Address{.path = path}, deadline));
   std::string answer;
   char bytes[16 * 1024];
   while (answer.size() < kMostAnswer) {
-    if (!TUTTI_TRY(wait_readable(socket.get(), deadline)))
+    if (!TUTTI_TRY(transport::wait_readable(socket.get(), deadline)))
       return deadline.error("the agent of the job does not answer");
     const ssize_t count = ::read(socket.get(), bytes, sizeof bytes);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;

@@ -44,7 +44,7 @@ class StatusServer {
 
   Answer answer_;
   std::string trouble_, path_;
-  std::optional<Listener> listener_;
+  std::optional<transport::Listener> listener_;
   std::list<Client> clients_;
   Clock::time_point closed_until_{};  // no descriptor was free for a client
 };

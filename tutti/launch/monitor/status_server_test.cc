@@ -88,7 +88,7 @@ TEST_F(StatusServers, OtherFilesAreIgnored) {
 // The client cannot be accepted and stays in the backlog: the agent must not poll the listener in a loop meanwhile.
 TEST_F(StatusServers, WithoutADescriptorForAClientItDoesNotSpin) {
   StatusServer server("j", 0, [](Clock::time_point) { return std::string("fine"); });
-  const auto asks = connect(Address{.path = status_sockets().at(0).path}, Deadline::after_seconds(30));
+  const auto asks = connect(transport::Address{.path = status_sockets().at(0).path}, Deadline::after_seconds(30));
   ASSERT_TRUE(asks.ok()) << to_string(asks.error());
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);

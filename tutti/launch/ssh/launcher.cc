@@ -261,10 +261,10 @@ Status SshLauncher::check_greetings() {
 std::string SshLauncher::master_address() const {
   if (!options_.master_address.empty()) return options_.master_address;
   const std::string& first = sessions_.front().greeting->address;
-  if (!first.empty() && !is_loopback({.host = first})) return first;
+  if (!first.empty() && !transport::is_loopback({.host = first})) return first;
   for (const Session& session : sessions_) {
     const std::string& seen = session.greeting->from;
-    if (!seen.empty() && !is_loopback({.host = seen})) return seen;
+    if (!seen.empty() && !transport::is_loopback({.host = seen})) return seen;
   }
   return "127.0.0.1";
 }

@@ -71,7 +71,7 @@ Status Connection::flush() {
 
 // ---- all of them ----
 
-void Clients::add(Fd fd, const Hello& hello, const std::string& peer) {
+void Clients::add(Fd fd, const transport::Hello& hello, const std::string& peer) {
   const int number = fd.get();
   auto connection = std::make_unique<Connection>(
       std::move(fd), (hello.rank < 0 ? "" : "rank " + std::to_string(hello.rank) + " at ") + peer);
@@ -224,7 +224,7 @@ void Clients::flush_all(Deadline deadline) {
   for (auto& [fd, connection] : connections_) {
     while (connection->has_output()) {
       if (!connection->flush().ok()) break;
-      const auto writable = connection->has_output() ? wait_writable(fd, deadline) : Result<bool>(true);
+      const auto writable = connection->has_output() ? transport::wait_writable(fd, deadline) : Result<bool>(true);
       if (!writable.ok() || !*writable) break;
     }
   }

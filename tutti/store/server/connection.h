@@ -69,11 +69,11 @@ class Connection {
 // frames.
 class Clients {
  public:
-  Clients(EventLoop& loop, SharedTable& table, Replication& replication)
+  Clients(transport::EventLoop& loop, SharedTable& table, Replication& replication)
       : loop_(loop), table_(table), replication_(replication) {}
 
   // Takes over a connection that passed the handshake.
-  void add(Fd fd, const Hello& hello, const std::string& peer);
+  void add(Fd fd, const transport::Hello& hello, const std::string& peer);
   // Queues each answer for the client that waits for it, and sends what the sockets take.
   void deliver(const std::vector<Table::Answer>& answers);
   // Sends what the socket takes now; the rest goes when there is room again.
@@ -104,7 +104,7 @@ class Clients {
   Status answer_about_call(Connection& connection, const wire::Frame& frame);
   Status submit(Connection& connection, const wire::Frame& frame);
 
-  EventLoop& loop_;
+  transport::EventLoop& loop_;
   SharedTable& table_;
   Replication& replication_;
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;

@@ -134,9 +134,9 @@ void Replication::continue_alone(const std::string& why) {
 
 // ---- as the standby ----
 
-Result<Upstream> copy_from(const Address& primary, const Credentials& credentials, Deadline deadline) {
+Result<Upstream> copy_from(const transport::Address& primary, const transport::Credentials& credentials, Deadline deadline) {
   Fd fd = TUTTI_TRY(connect(primary, deadline, /*retry=*/true));
-  TUTTI_TRY(handshake_as_client(fd.get(), credentials, Hello{.role = Role::kStore, .channel = wire::kStandbyChannel},
+  TUTTI_TRY(transport::handshake_as_client(fd.get(), credentials, transport::Hello{.role = transport::Role::kStore, .channel = wire::kStandbyChannel},
                                 deadline));
   Upstream upstream{.connection = std::make_unique<Connection>(std::move(fd), to_string(primary)),
                     .table = std::make_shared<SharedTable>(),
@@ -163,10 +163,10 @@ Result<Upstream> copy_from(const Address& primary, const Credentials& credential
       if (wire::Kind(frame->kind) != wire::Kind::kCopied) continue;
       const std::string heartbeat = wire::frame(
           wire::Kind::kHeartbeat, wire::body_of(upstream.contact.next_heartbeat(upstream.carried_out, now())));
-      TUTTI_TRY(send_all(upstream.connection->fd(), std::as_bytes(std::span(heartbeat)), deadline));
+      TUTTI_TRY(transport::send_all(upstream.connection->fd(), std::as_bytes(std::span(heartbeat)), deadline));
     }
     if (TUTTI_TRY(reader.read(upstream.connection->fd()))) continue;
-    if (!TUTTI_TRY(wait_readable(upstream.connection->fd(), deadline)))
+    if (!TUTTI_TRY(transport::wait_readable(upstream.connection->fd(), deadline)))
       return deadline.error("the store at " + to_string(primary) + " does not give a copy of itself");
   }
 }

@@ -53,17 +53,17 @@ struct Upstream {
   std::shared_ptr<SharedTable> table;
   std::uint64_t carried_out = 0;
   Contact contact;
-  Address primary;
+  transport::Address primary;
 };
 
 // Lets the primary send a copy of its table; returns once it is complete and the two are in contact.
-Result<Upstream> copy_from(const Address& primary, const Credentials& credentials, Deadline deadline);
+Result<Upstream> copy_from(const transport::Address& primary, const transport::Credentials& credentials, Deadline deadline);
 
 // Threads: the server's, but for those that say otherwise.
 class Replication {
  public:
   // `address`: where this server listens, for messages.
-  Replication(EventLoop& loop, SharedTable& table, Clients& clients, Address address)
+  Replication(transport::EventLoop& loop, SharedTable& table, Clients& clients, transport::Address address)
       : loop_(loop), table_(table), clients_(clients), address_(std::move(address)) {}
   // Before start(): this server is the standby of `upstream`, whose table is the server's.
   void become_standby(Upstream upstream);
@@ -78,7 +78,7 @@ class Replication {
 
   // A primary that waits for a decision takes calls, and holds their answers.
   bool takes_calls() const {
-    return role_ == StoreRole::kPrimary || (role_ == StoreRole::kUndecided && primary_ == Address{});
+    return role_ == StoreRole::kPrimary || (role_ == StoreRole::kUndecided && primary_ == transport::Address{});
   }
   // Once in each turn of the loop: carries out serve_alone(), sends the entries of this turn.
   void carry_out_decision();
@@ -102,10 +102,10 @@ class Replication {
   void continue_alone(const std::string& why);
   void demote(const std::string& why);
 
-  EventLoop& loop_;
+  transport::EventLoop& loop_;
   SharedTable& table_;
   Clients& clients_;
-  const Address address_;
+  const transport::Address address_;
   std::atomic<StoreRole> role_{StoreRole::kPrimary};
   std::atomic<bool> stopped_{false};
   mutable Mutex mutex_;
@@ -117,9 +117,9 @@ class Replication {
   std::uint64_t sent_ = 0;  // entries, to the standby
   std::unique_ptr<Connection> upstream_;
   std::uint64_t carried_out_ = 0;  // entries, from upstream
-  Address primary_;                // of a standby
+  transport::Address primary_;                // of a standby
   bool farewell_heard_ = false;
-  EventLoop::Timer heartbeat_timer_;
+  transport::EventLoop::Timer heartbeat_timer_;
 };
 
 }  // namespace tutti::store_server

@@ -39,9 +39,9 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);    // when thi
 constexpr Duration kFlushLimit = std::chrono::seconds(1);            // for answers under way when the server ends
 
 // For messages: a Unix socket's other end has no name, but a process.
-std::string peer_text(int fd, const Address& at) {
-  const auto process = at.is_unix() ? peer_process(fd) : std::nullopt;
-  return process ? "pid " + std::to_string(process->pid) + " at " + to_string(at) : to_string(peer_address(fd));
+std::string peer_text(int fd, const transport::Address& at) {
+  const auto process = at.is_unix() ? transport::peer_process(fd) : std::nullopt;
+  return process ? "pid " + std::to_string(process->pid) + " at " + to_string(at) : to_string(transport::peer_address(fd));
 }
 
 // A part of the files that this process may have.
@@ -55,7 +55,7 @@ std::size_t most_half_open() {
 
 class ServerThread {
  public:
-  ServerThread(Listener listener, Credentials credentials, std::unique_ptr<EventLoop> loop,
+  ServerThread(transport::Listener listener, transport::Credentials credentials, std::unique_ptr<transport::EventLoop> loop,
                std::shared_ptr<SharedTable> table)
       : credentials_(std::move(credentials)),
         loop_(std::move(loop)),
@@ -67,8 +67,8 @@ class ServerThread {
   }
   Status start();
   void stop();
-  Result<Address> unix_address();
-  const Address& address() const { return address_; }
+  Result<transport::Address> unix_address();
+  const transport::Address& address() const { return address_; }
   const std::shared_ptr<SharedTable>& table() const { return table_; }
   Replication& replication() { return replication_; }
   StoreServer::Counts counts() const {
@@ -78,10 +78,10 @@ class ServerThread {
  private:
   struct HalfOpen {
     Fd fd;
-    ServerHandshake handshake;
+    transport::ServerHandshake handshake;
     std::string peer;
     Clock::time_point since;
-    EventLoop::Timer limit;
+    transport::EventLoop::Timer limit;
   };
   using HalfOpens = std::list<HalfOpen>;
 
@@ -89,7 +89,7 @@ class ServerThread {
   void adopt_listeners();
   void shut_down();
 
-  void accept_connections(const Listener& listener);
+  void accept_connections(const transport::Listener& listener);
   bool make_room();
   void pause(Clock::time_point until);
   void resume();
@@ -97,9 +97,9 @@ class ServerThread {
   void let_in(HalfOpens::iterator half_open);
   void turn_away(HalfOpens::iterator half_open, const Error& why);
 
-  const Credentials credentials_;
-  std::unique_ptr<EventLoop> loop_;
-  const Address address_;
+  const transport::Credentials credentials_;
+  std::unique_ptr<transport::EventLoop> loop_;
+  const transport::Address address_;
   const std::shared_ptr<SharedTable> table_;
   Clients clients_;
   Replication replication_;
@@ -107,13 +107,13 @@ class ServerThread {
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> let_in_{0}, turned_away_{0};
   Mutex arriving_mutex_;
-  std::vector<Listener> arriving_listeners_ TUTTI_GUARDED_BY(arriving_mutex_);
-  Address unix_address_ TUTTI_GUARDED_BY(arriving_mutex_);  // empty: not asked for yet
+  std::vector<transport::Listener> arriving_listeners_ TUTTI_GUARDED_BY(arriving_mutex_);
+  transport::Address unix_address_ TUTTI_GUARDED_BY(arriving_mutex_);  // empty: not asked for yet
 
   // Below: used by the thread only.
-  std::list<Listener> listeners_;
+  std::list<transport::Listener> listeners_;
   bool paused_ = false;
-  EventLoop::Timer resume_timer_;
+  transport::EventLoop::Timer resume_timer_;
   HalfOpens half_open_;  // oldest first
   log::FewWarnings refusals_{"connections that the store turned away"};
 };
@@ -134,10 +134,10 @@ void ServerThread::stop() {
   table_->serve({});
 }
 
-Result<Address> ServerThread::unix_address() {
+Result<transport::Address> ServerThread::unix_address() {
   const MutexLock lock(arriving_mutex_);
   if (unix_address_.is_unix()) return unix_address_;
-  Listener listener = TUTTI_TRY(listen(new_abstract_address()));
+  transport::Listener listener = TUTTI_TRY(listen(transport::new_abstract_address()));
   unix_address_ = listener.address;
   arriving_listeners_.push_back(std::move(listener));
   loop_->wake();
@@ -165,7 +165,7 @@ void ServerThread::run() {
 void ServerThread::adopt_listeners() {
   const MutexLock lock(arriving_mutex_);
   for (auto& arriving : arriving_listeners_) {
-    const Listener& listener = listeners_.emplace_back(std::move(arriving));
+    const transport::Listener& listener = listeners_.emplace_back(std::move(arriving));
     const Status added = loop_->add(listener.fd.get(), paused_ ? 0U : std::uint32_t(EPOLLIN),
                                     [this, &listener](std::uint32_t) { accept_connections(listener); });
     if (!added.ok())
@@ -181,7 +181,7 @@ void ServerThread::shut_down() {
   clients_.flush_all(Deadline::after(kFlushLimit));
   // Unlink the listening sockets before closing connections, or a client reconnects to a server that is shutting down.
   for (const auto& listener : listeners_)
-    if (listener.address.is_unix() && !is_abstract(listener.address)) (void)::unlink(listener.address.path.c_str());
+    if (listener.address.is_unix() && !transport::is_abstract(listener.address)) (void)::unlink(listener.address.path.c_str());
   listeners_.clear();
   clients_.close_all();
   half_open_.clear();
@@ -189,9 +189,9 @@ void ServerThread::shut_down() {
 
 // ---- before the handshake ----
 
-void ServerThread::accept_connections(const Listener& listener) {
+void ServerThread::accept_connections(const transport::Listener& listener) {
   while (make_room()) {
-    auto fd = accept(listener);
+    auto fd = transport::accept(listener);
     if (!fd.ok()) {
       refusals_.warn("the store: " + to_string(fd.error()));
       return pause(now() + kAcceptPause);
@@ -199,7 +199,7 @@ void ServerThread::accept_connections(const Listener& listener) {
     if (!*fd) return;
     const int number = fd->get();
     const auto entry = half_open_.emplace(half_open_.end(), HalfOpen{std::move(*fd),
-                                                                     ServerHandshake(credentials_, Role::kStore),
+                                                                     transport::ServerHandshake(credentials_, transport::Role::kStore),
                                                                      peer_text(number, listener.address),
                                                                      now(),
                                                                      {}});
@@ -273,19 +273,19 @@ using store_server::ServerThread;
 StoreServer::StoreServer(std::unique_ptr<ServerThread> thread) : thread_(std::move(thread)) {}
 StoreServer::~StoreServer() { thread_->stop(); }
 
-Result<std::unique_ptr<StoreServer>> StoreServer::start(const Address& bind, Credentials credentials) {
-  Listener listener = TUTTI_TRY(listen(bind));
-  auto loop = TUTTI_TRY(EventLoop::create());
+Result<std::unique_ptr<StoreServer>> StoreServer::start(const transport::Address& bind, transport::Credentials credentials) {
+  transport::Listener listener = TUTTI_TRY(listen(bind));
+  auto loop = TUTTI_TRY(transport::EventLoop::create());
   auto thread = std::make_unique<ServerThread>(std::move(listener), std::move(credentials), std::move(loop),
                                                std::make_shared<SharedTable>());
   TUTTI_TRY(thread->start());
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));
 }
 
-Result<std::unique_ptr<StoreServer>> StoreServer::follow(const Address& bind, Credentials credentials,
-                                                         const Address& primary, Deadline deadline) {
-  Listener listener = TUTTI_TRY(listen(bind));
-  auto loop = TUTTI_TRY(EventLoop::create());
+Result<std::unique_ptr<StoreServer>> StoreServer::follow(const transport::Address& bind, transport::Credentials credentials,
+                                                         const transport::Address& primary, Deadline deadline) {
+  transport::Listener listener = TUTTI_TRY(listen(bind));
+  auto loop = TUTTI_TRY(transport::EventLoop::create());
   store_server::Upstream upstream = TUTTI_TRY(store_server::copy_from(primary, credentials, deadline));
   auto thread =
       std::make_unique<ServerThread>(std::move(listener), std::move(credentials), std::move(loop), upstream.table);
@@ -302,9 +302,9 @@ bool StoreServer::in_doubt() const { return thread_->replication().in_doubt(); }
 
 std::optional<std::string> StoreServer::peek(const std::string& key) const { return thread_->table()->peek(key); }
 
-Address StoreServer::address() const { return thread_->address(); }
+transport::Address StoreServer::address() const { return thread_->address(); }
 
-Result<Address> StoreServer::unix_address() { return thread_->unix_address(); }
+Result<transport::Address> StoreServer::unix_address() { return thread_->unix_address(); }
 
 std::unique_ptr<Store> StoreServer::local() { return std::make_unique<MemoryStore>(thread_->table()); }
 

@@ -37,19 +37,19 @@ class StoreServer {
  public:
   // Listens at exactly `bind`: a TCP address of this machine (port 0: any free one) or a Unix socket. Errors as
   // listen().
-  static Result<std::unique_ptr<StoreServer>> start(const Address& bind, Credentials credentials);
+  static Result<std::unique_ptr<StoreServer>> start(const transport::Address& bind, transport::Credentials credentials);
   // A standby of the store at `primary`; returns once its copy is complete. kLimit: the primary has a standby already.
-  static Result<std::unique_ptr<StoreServer>> follow(const Address& bind, Credentials credentials,
-                                                     const Address& primary, Deadline deadline);
+  static Result<std::unique_ptr<StoreServer>> follow(const transport::Address& bind, transport::Credentials credentials,
+                                                     const transport::Address& primary, Deadline deadline);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
   // Where it listens; with the port that was chosen.
-  Address address() const;
+  transport::Address address() const;
   // A Unix socket at which it listens too, from the first call on: for processes of this host and user, whom it serves
   // a third faster than over TCP. It has no file (abstract, transport/address.h), so nothing has to remove it.
-  Result<Address> unix_address();
+  Result<transport::Address> unix_address();
   StoreRole role() const;
   // From now on this server serves without the other one, which never serves again if it is still running. Call it with
   // the majority of the nodes behind you, when the other server is lost. kRefused while the other server was heard less

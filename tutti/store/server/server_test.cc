@@ -34,14 +34,14 @@ class StoreServerTest : public testing::Test {
   // Past the handshake, then free to send anything.
   Fd insider() {
     Fd fd = stranger();
-    handshake_as_client(fd.get(), credentials_, {.rank = 1}, soon()).or_throw();
+    transport::handshake_as_client(fd.get(), credentials_, {.rank = 1}, soon()).or_throw();
     return fd;
   }
   // Waits until the server has closed the connection; what it said before.
   static std::string last_words(int fd) {
     std::string words;
     char bytes[4096];
-    while (wait_readable(fd, soon()).or_throw()) {
+    while (transport::wait_readable(fd, soon()).or_throw()) {
       const ssize_t got = ::recv(fd, bytes, sizeof bytes, 0);
       if (got <= 0) return words;
       words.append(bytes, std::size_t(got));
@@ -55,7 +55,7 @@ class StoreServerTest : public testing::Test {
     EXPECT_EQ(store->get("k", soon()).or_throw(), "v");
   }
 
-  const Credentials credentials_{.secret = Secret::random(), .job = "job"};
+  const transport::Credentials credentials_{.secret = transport::Secret::random(), .job = "job"};
   const std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, credentials_).or_throw();
 };
 
@@ -71,7 +71,7 @@ TEST_F(StoreServerTest, APortInUseIsAnError) {
 
 TEST(StoreServer, WithoutAThreadIsAnError) {
   const test::NoThreads none;
-  const auto server = StoreServer::start({.host = "127.0.0.1"}, {.secret = Secret::random(), .job = "job"});
+  const auto server = StoreServer::start({.host = "127.0.0.1"}, {.secret = transport::Secret::random(), .job = "job"});
   ASSERT_FALSE(server.ok());
   EXPECT_THAT(to_string(server.error()), HasSubstr("could not start a thread"));
 }
@@ -83,7 +83,7 @@ TEST_F(StoreServerTest, GarbageIsClosedWithoutAnAnswer) {
     std::string garbage(1 + seed * 7, char(seed));
     if (seed % 2) crypto::fill_random(std::as_writable_bytes(std::span(garbage)));
     if (garbage[0] == 'T') garbage[0] = 'U';
-    (void)send_all(fd.get(), bytes_of(garbage), soon()).ok();
+    (void)transport::send_all(fd.get(), bytes_of(garbage), soon()).ok();
     EXPECT_EQ(last_words(fd.get()), "");
   }
   keeper->set("still", "here").or_throw();
@@ -95,7 +95,7 @@ TEST_F(StoreServerTest, SlowLorisesMakeRoomForHonestClients) {
   std::vector<Fd> lorises;
   for (int i = 0; i < 100; ++i) {
     lorises.push_back(stranger());
-    send_all(lorises.back().get(), bytes_of("TUTTI1"), soon()).or_throw();  // and then nothing
+    transport::send_all(lorises.back().get(), bytes_of("TUTTI1"), soon()).or_throw();  // and then nothing
   }
   expect_unharmed();
 }
@@ -121,7 +121,7 @@ TEST_F(StoreServerTest, CrowdOfHonestClientsIsLetIn) {
       std::vector<Fd> sockets;
       for (int i = 0; i < kEach; ++i) sockets.push_back(stranger());
       for (const Fd& fd : sockets) {
-        const Status status = handshake_as_client(fd.get(), credentials_, {}, soon());
+        const Status status = transport::handshake_as_client(fd.get(), credentials_, {}, soon());
         // A connection that is silent for half a second while others wait may be dropped; on a busy machine that can be
         // ours.
         EXPECT_TRUE(status.ok() || status.error().code == Code::kPeerLost) << to_string(status.error());
@@ -133,7 +133,7 @@ TEST_F(StoreServerTest, CrowdOfHonestClientsIsLetIn) {
 
 TEST_F(StoreServerTest, LengthBeyondTheLimitIsRefusedBeforeAnyMemoryIsTaken) {
   const Fd fd = insider();
-  send_all(fd.get(), bytes_of(std::string("\xff\xff\xff\xff", 4) + std::string(5, '\0')), soon()).or_throw();
+  transport::send_all(fd.get(), bytes_of(std::string("\xff\xff\xff\xff", 4) + std::string(5, '\0')), soon()).or_throw();
   EXPECT_EQ(last_words(fd.get()), "");
   expect_unharmed();
 }
@@ -150,12 +150,12 @@ TEST_F(StoreServerTest, CountsAndSizesThatLieAreRefused) {
   };
   for (const auto& body : lies) {
     const Fd fd = insider();
-    send_all(fd.get(), bytes_of(frame(1, std::uint8_t(Op::kGet), body)), soon()).or_throw();
+    transport::send_all(fd.get(), bytes_of(frame(1, std::uint8_t(Op::kGet), body)), soon()).or_throw();
     EXPECT_EQ(last_words(fd.get()), "");
   }
   for (const int kind : {0, 16, 63, 64, 200, 255}) {
     const Fd fd = insider();
-    send_all(fd.get(), bytes_of(frame(1, std::uint8_t(kind), lies[3])), soon()).or_throw();
+    transport::send_all(fd.get(), bytes_of(frame(1, std::uint8_t(kind), lies[3])), soon()).or_throw();
     EXPECT_EQ(last_words(fd.get()), "") << kind;
   }
   expect_unharmed();
@@ -179,12 +179,12 @@ TEST_F(StoreServerTest, TwoSessionsOnOneConnectionEndItAndHarmNoLaterClient) {
     return frame(id, std::uint8_t(wire::Kind::kSession), wire::body_of_client(client));
   };
   Fd twice = insider();
-  send_all(twice.get(), bytes_of(session(1, 71) + session(2, 72)), soon()).or_throw();
+  transport::send_all(twice.get(), bytes_of(session(1, 71) + session(2, 72)), soon()).or_throw();
   (void)last_words(twice.get());
   const auto next = victim();  // has the descriptor of `twice` in the server
   const Fd again = insider();
-  send_all(again.get(), bytes_of(session(1, 71)), soon()).or_throw();
-  ASSERT_TRUE(wait_readable(again.get(), soon()).or_throw()) << "the session is answered";
+  transport::send_all(again.get(), bytes_of(session(1, 71)), soon()).or_throw();
+  ASSERT_TRUE(transport::wait_readable(again.get(), soon()).or_throw()) << "the session is answered";
   const auto let_in = server_->counts().let_in;
   next->set("k", "v").or_throw();
   EXPECT_EQ(server_->counts().let_in, let_in) << "it had to connect anew";
@@ -202,10 +202,10 @@ TEST_F(StoreServerTest, WellFormedNonsenseIsAnsweredWithAnError) {
   wire::FrameReader reader;
   std::uint32_t id = 0;
   for (const auto& request : nonsense) {
-    send_all(fd.get(), bytes_of(frame(++id, std::uint8_t(request.op), wire::body_of(request))), soon()).or_throw();
+    transport::send_all(fd.get(), bytes_of(frame(++id, std::uint8_t(request.op), wire::body_of(request))), soon()).or_throw();
     std::optional<wire::Frame> answer;
     while (!(answer = reader.next().or_throw())) {
-      ASSERT_TRUE(wait_readable(fd.get(), soon()).or_throw());
+      ASSERT_TRUE(transport::wait_readable(fd.get(), soon()).or_throw());
       (void)reader.read(fd.get()).or_throw();
     }
     EXPECT_EQ(answer->id, id);
@@ -216,12 +216,12 @@ TEST_F(StoreServerTest, WellFormedNonsenseIsAnsweredWithAnError) {
 TEST_F(StoreServerTest, TwoCallsUnderOneIdAndTooManyCallsEndTheConnection) {
   const std::string get = wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"never"}});
   const Fd twice = insider();
-  send_all(twice.get(), bytes_of(frame(1, std::uint8_t(Op::kGet), get) + frame(1, std::uint8_t(Op::kGet), get)), soon())
+  transport::send_all(twice.get(), bytes_of(frame(1, std::uint8_t(Op::kGet), get) + frame(1, std::uint8_t(Op::kGet), get)), soon())
       .or_throw();
   EXPECT_EQ(last_words(twice.get()), "");
   const Fd many = insider();
   for (std::uint32_t id = 0; id < 1025; ++id)
-    if (!send_all(many.get(), bytes_of(frame(id, std::uint8_t(Op::kGet), get)), soon()).ok()) break;
+    if (!transport::send_all(many.get(), bytes_of(frame(id, std::uint8_t(Op::kGet), get)), soon()).ok()) break;
   EXPECT_EQ(last_words(many.get()), "");
   expect_unharmed();
 }
@@ -233,7 +233,7 @@ TEST_F(StoreServerTest, ClientThatNeverReadsIsDropped) {
   const std::string get = wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"large"}});
   Status sent;
   for (std::uint32_t id = 0; id < 200 && sent.ok(); ++id)
-    sent = send_all(fd.get(), bytes_of(frame(id, std::uint8_t(Op::kGet), get)), soon());
+    sent = transport::send_all(fd.get(), bytes_of(frame(id, std::uint8_t(Op::kGet), get)), soon());
   while (server_->counts().dropped == 0) std::this_thread::yield();
   EXPECT_LT(last_words(fd.get()).size(), std::size_t(16) << 20);  // what the sockets held, and no more
   expect_unharmed();
@@ -243,7 +243,7 @@ TEST_F(StoreServerTest, RankThatDiesInABarrierIsMissing) {
   {
     const Fd dying = insider();
     const StoreRequest barrier{.op = Op::kBarrier, .keys = {"b"}, .rank = 1, .size = 2};
-    send_all(dying.get(), bytes_of(frame(1, std::uint8_t(Op::kBarrier), wire::body_of(barrier))), soon()).or_throw();
+    transport::send_all(dying.get(), bytes_of(frame(1, std::uint8_t(Op::kBarrier), wire::body_of(barrier))), soon()).or_throw();
     while (server_->counts().calls == 0) std::this_thread::yield();
   }
   const auto store = victim();

@@ -25,8 +25,8 @@ using test::StoreWire;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const Address kAny{.host = "127.0.0.1"};
-Credentials credentials() { return {.secret = Secret::from_text("open sesame, said the store"), .job = "job"}; }
+const transport::Address kAny{.host = "127.0.0.1"};
+transport::Credentials credentials() { return {.secret = transport::Secret::from_text("open sesame, said the store"), .job = "job"}; }
 Deadline soon_with_standby() { return Deadline::after_seconds(60); }
 
 template <class T>
@@ -34,7 +34,7 @@ std::string text_of_value(const T& result) {
   return result.ok() ? "ok" : to_string(result.error());
 }
 
-std::unique_ptr<TcpStore> client(std::vector<Address> servers) {
+std::unique_ptr<TcpStore> client(std::vector<transport::Address> servers) {
   return TcpStore::connect(std::move(servers), credentials(), 0, soon_with_standby()).or_throw();
 }
 
@@ -57,11 +57,11 @@ INSTANTIATE_TEST_SUITE_P(Followed, StoreConformance, testing::Values(kFollowed),
 
 class StoreStandby : public testing::Test {
  protected:
-  void follow(const Address& through) {
+  void follow(const transport::Address& through) {
     standby_ = StoreServer::follow(kAny, credentials(), through, soon_with_standby()).or_throw();
   }
   void SetUp() override { primary_ = StoreServer::start(kAny, credentials()).or_throw(); }
-  std::vector<Address> both() const { return {primary_->address(), standby_->address()}; }
+  std::vector<transport::Address> both() const { return {primary_->address(), standby_->address()}; }
 
   std::unique_ptr<StoreServer> primary_, standby_;
 };
@@ -162,7 +162,7 @@ TEST_F(StoreStandby, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
       if (::getppid() != parent || ::write(pipe[1], &port, sizeof port) != sizeof port) ::_exit(1);
       for (;;) ::pause();
     }
-    Address primary = kAny;
+    transport::Address primary = kAny;
     ASSERT_EQ(::read(pipe[0], &primary.port, sizeof primary.port), ssize_t(sizeof primary.port));
     ::close(pipe[0]);
     ::close(pipe[1]);

@@ -7,7 +7,7 @@
 
 #include "tutti/base/mutex.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 struct Pipe {
@@ -113,4 +113,4 @@ std::vector<std::vector<std::unique_ptr<Link>>> make_inproc_mesh(int size, std::
   return mesh;
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -8,7 +8,7 @@
 
 #include "tutti/transport/link.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 // Wakes the rank at the other end after bytes were put into, or taken out of, a queue. Called by the thread that uses a
 // link, with no lock held; must not block, and must stay valid as long as either end lives.
@@ -24,4 +24,4 @@ std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> make_inproc_links(Ring r
 std::vector<std::vector<std::unique_ptr<Link>>> make_inproc_mesh(int size, std::function<void(int rank)> ring = {},
                                                                  std::size_t capacity = 256 << 10);
 
-}  // namespace tutti
+}  // namespace tutti::transport

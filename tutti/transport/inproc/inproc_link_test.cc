@@ -2,7 +2,7 @@
 
 #include "tests/conformance/link_conformance.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 LinkPair make_pair(std::size_t capacity) {
@@ -49,4 +49,4 @@ TEST(InprocMesh, ConnectsEveryPair) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

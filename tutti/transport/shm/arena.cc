@@ -29,7 +29,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -141,4 +141,4 @@ std::size_t default_reserve(std::size_t machine_memory, int local_ranks) {
   return std::min(machine_memory, kMostTogether / std::size_t(std::max(1, local_ranks)));
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -11,7 +11,7 @@
 
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 class Arena {
  public:
@@ -44,4 +44,4 @@ class Arena {
 // them together only a part of a process's address space (128 TiB), for each process maps them all.
 std::size_t default_reserve(std::size_t machine_memory, int local_ranks);
 
-}  // namespace tutti
+}  // namespace tutti::transport

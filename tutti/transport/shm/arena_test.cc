@@ -12,7 +12,7 @@
 #include <fstream>
 #include <string>
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t(1) << 20, kTiB = std::size_t(1) << 40;
@@ -105,4 +105,4 @@ TEST(Arena, ReservesOfManyRanksFitIntoOneProcess) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -15,7 +15,7 @@
 #include "tutti/base/text.h"
 #include "tutti/transport/address.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr std::byte kGoodbye{'G'}, kFlight{'F'};
@@ -242,4 +242,4 @@ void Host::die() {
 
 Host::~Host() = default;
 
-}  // namespace tutti
+}  // namespace tutti::transport

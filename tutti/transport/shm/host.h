@@ -20,7 +20,7 @@
 #include "tutti/transport/shm/arena.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 class Host {
  public:
@@ -104,4 +104,4 @@ class Host {
   Mutex watch_mutex_;  // around reading a note and storing what it says
 };
 
-}  // namespace tutti
+}  // namespace tutti::transport

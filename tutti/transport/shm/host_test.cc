@@ -4,7 +4,7 @@
 
 #include <thread>
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr std::size_t kHostMiB = std::size_t(1) << 20;
@@ -38,4 +38,4 @@ TEST(Host, ItsSocketIsInNoFolder) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

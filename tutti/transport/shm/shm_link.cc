@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstring>
 
-namespace tutti {
+namespace tutti::transport {
 
 ShmLink::ShmLink(ShmLinkControl* control, int side, std::byte* own_base, std::byte* peer_base, Allocate allocate,
                  Bell peer_bell, const std::atomic<bool>* peer_gone, std::size_t capacity)
@@ -111,4 +111,4 @@ Result<std::size_t> ShmLink::try_recv(std::span<const iovec> buffers) {
   return moved;
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

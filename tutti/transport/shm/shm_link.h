@@ -8,7 +8,7 @@
 #include "tutti/transport/bell.h"
 #include "tutti/transport/link.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 // In memory that both map; zero when the link is made. Indices count bytes since the beginning and never wrap. Each
 // index has a cache line pair of its own (the prefetcher fetches lines in pairs).
@@ -62,4 +62,4 @@ class ShmLink final : public Link {
   std::uint64_t peer_read_ = 0, peer_written_ = 0;  // the peer's, as last seen
 };
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -8,7 +8,7 @@
 #include "tutti/base/deadline.h"
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 // Memory as two processes would share it: the control block, two bell lines, and a part for each rank's rings.
@@ -169,4 +169,4 @@ TEST(ShmLink, BetweenTwoProcesses) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

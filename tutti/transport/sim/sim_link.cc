@@ -14,7 +14,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/mutex.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 struct SimPiece {
@@ -159,4 +159,4 @@ std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> make_sim_links(const Sim
           std::make_unique<SimLink>(back, forth, std::move(ring_first))};
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -14,7 +14,7 @@
 
 #include "tutti/transport/link.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 struct SimOptions {
   double latency = 10e-6;                // seconds
@@ -33,4 +33,4 @@ std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> make_sim_links(const Sim
                                                                        std::function<void()> ring_first = {},
                                                                        std::function<void()> ring_second = {});
 
-}  // namespace tutti
+}  // namespace tutti::transport

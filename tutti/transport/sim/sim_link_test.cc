@@ -5,7 +5,7 @@
 #include "tests/conformance/link_conformance.h"
 #include "tutti/base/clock.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 LinkPair make_pair(const SimOptions& options) {
@@ -59,4 +59,4 @@ TEST(SimLink, RingsTheEndThatMayProceed) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -23,7 +23,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr Duration kLook = std::chrono::seconds(1);  // at acknowledgements
@@ -158,4 +158,4 @@ std::unique_ptr<Link> make_tcp_link(Fd socket, std::string peer_address, Duratio
   return std::make_unique<TcpLink>(std::move(socket), std::move(peer_address), silence);
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -10,7 +10,7 @@
 
 #include "tests/conformance/link_conformance.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 // A connection over loopback, by hand: this is a test of the link, not of how sockets meet.
@@ -84,4 +84,4 @@ TEST(TcpLink, IsWokenForAGoodPartOfWhatItAwaits) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

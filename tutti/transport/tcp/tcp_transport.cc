@@ -30,7 +30,7 @@
 #include "tutti/transport/striped_link.h"
 #include "tutti/transport/tcp/tcp_link.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 constexpr int kDialers = 8;
@@ -256,7 +256,7 @@ void TcpTransport::dial_all(ConnectCall& call) {
 Result<Fd> TcpTransport::dial(ConnectCall& call, int rank) {
   const Address address = TUTTI_TRY(parse_address(call.contacts[rank]));
   for (int tries = 1;; ++tries) {
-    auto connected = tutti::connect(address, call.deadline.at_most(kTransportLook));
+    auto connected = transport::connect(address, call.deadline.at_most(kTransportLook));
     if (!connected.ok()) {
       Error error = connected.error();
       error.waited = call.deadline.waited(), error.limit = call.deadline.limit();
@@ -422,4 +422,4 @@ void TcpTransport::prepare_sweep() {
   (void)::timerfd_settime(sweep_timer_.get(), 0, &time, nullptr);
 }
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -17,7 +17,7 @@
 #include "tutti/transport/link.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti {
+namespace tutti::transport {
 
 // Threads: any; connect() calls are carried out one at a time.
 class TcpTransport {
@@ -90,4 +90,4 @@ class TcpTransport {
       TUTTI_GUARDED_BY(mutex_);  // by channel and global rank: let in, not yet wanted
 };
 
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -12,7 +12,7 @@
 #include "tests/harness/limits.h"
 #include "tutti/base/clock.h"
 
-namespace tutti {
+namespace tutti::transport {
 namespace {
 
 using testing::HasSubstr;
@@ -266,4 +266,4 @@ TEST(TcpTransport, ARankThatIsAheadIsKept) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport

@@ -36,7 +36,7 @@
 #include "tutti/comm/backends/gloo/worker.h"
 #include "tutti/comm/layout.h"
 
-namespace tutti::gloo_engine {
+namespace tutti::comm::gloo_engine {
 namespace {
 
 using Context = std::shared_ptr<::gloo::Context>;
@@ -451,4 +451,4 @@ extern "C" {
 }
 }
 
-}  // namespace tutti::gloo_engine
+}  // namespace tutti::comm::gloo_engine

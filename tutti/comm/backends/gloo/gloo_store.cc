@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-namespace tutti::gloo_engine {
+namespace tutti::comm::gloo_engine {
 namespace {
 
 void require(const Status& status) {
@@ -32,4 +32,4 @@ void GlooStore::wait(const std::vector<std::string>& keys, Deadline deadline) {
   require(store_.wait(full, deadline));
 }
 
-}  // namespace tutti::gloo_engine
+}  // namespace tutti::comm::gloo_engine

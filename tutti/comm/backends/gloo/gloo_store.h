@@ -7,7 +7,7 @@
 
 #include "tutti/store/store.h"
 
-namespace tutti::gloo_engine {
+namespace tutti::comm::gloo_engine {
 
 class GlooStore final : public ::gloo::rendezvous::Store {
  public:
@@ -27,4 +27,4 @@ class GlooStore final : public ::gloo::rendezvous::Store {
   const Deadline deadline_;
 };
 
-}  // namespace tutti::gloo_engine
+}  // namespace tutti::comm::gloo_engine

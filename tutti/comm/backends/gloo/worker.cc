@@ -5,7 +5,7 @@
 
 #include "tutti/base/thread.h"
 
-namespace tutti::gloo_engine {
+namespace tutti::comm::gloo_engine {
 
 Worker::Worker(std::function<void()> notify) : state_(std::make_shared<State>()) {
   {
@@ -58,4 +58,4 @@ void Worker::run(const std::shared_ptr<State>& state) {
   }
 }
 
-}  // namespace tutti::gloo_engine
+}  // namespace tutti::comm::gloo_engine

@@ -11,7 +11,7 @@
 
 #include "tutti/base/mutex.h"
 
-namespace tutti::gloo_engine {
+namespace tutti::comm::gloo_engine {
 
 // A blocking action that runs on a Worker. Any thread may read `done`; `failure` is valid once `done` is set.
 struct Job {
@@ -43,4 +43,4 @@ class Worker {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace tutti::gloo_engine
+}  // namespace tutti::comm::gloo_engine

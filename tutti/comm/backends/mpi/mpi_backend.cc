@@ -14,7 +14,7 @@
 #include "tutti/comm/backends/backend.h"
 #include "tutti/comm/backends/mpi/mpi_job.h"
 
-namespace tutti::mpi_engine {
+namespace tutti::comm::mpi_engine {
 namespace {
 
 constexpr Duration kLookAgain = std::chrono::microseconds(200);
@@ -284,4 +284,4 @@ extern "C" {
 }
 }
 
-}  // namespace tutti::mpi_engine
+}  // namespace tutti::comm::mpi_engine

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 
-namespace tutti::mpi_engine {
+namespace tutti::comm::mpi_engine {
 namespace {
 
 // MPI is one instance per process, and so is this state.
@@ -65,4 +65,4 @@ std::string words_of(int mpi_error) {
   return {words, words + length};
 }
 
-}  // namespace tutti::mpi_engine
+}  // namespace tutti::comm::mpi_engine

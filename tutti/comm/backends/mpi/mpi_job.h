@@ -8,7 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/mutex.h"
 
-namespace tutti::mpi_engine {
+namespace tutti::comm::mpi_engine {
 
 // Initializes MPI if it is not yet initialized, and finalizes it when the process exits. Fails with kUnsupported if MPI
 // cannot be used from several threads, even one at a time. Fails with kUsage if no mpirun or srun started this process.
@@ -30,4 +30,4 @@ bool is_given_up();
 // "MPI_ERR_TRUNCATE: message truncated"
 std::string words_of(int mpi_error);
 
-}  // namespace tutti::mpi_engine
+}  // namespace tutti::comm::mpi_engine

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-namespace tutti::nccl_engine {
+namespace tutti::comm::nccl_engine {
 namespace {
 
 constexpr const char* kFiles[] = {"libnccl.so.2", "libnccl.so"};
@@ -74,4 +74,4 @@ Result<const Api*> api(const BackendServices& services) {
   return &**loaded;
 }
 
-}  // namespace tutti::nccl_engine
+}  // namespace tutti::comm::nccl_engine

@@ -7,7 +7,7 @@
 
 #include "tutti/comm/backends/backend.h"
 
-namespace tutti::nccl_engine {
+namespace tutti::comm::nccl_engine {
 
 struct Api {
   decltype(&::ncclGetVersion) ncclGetVersion;
@@ -39,4 +39,4 @@ struct Api {
 // result.
 Result<const Api*> api(const BackendServices& services);
 
-}  // namespace tutti::nccl_engine
+}  // namespace tutti::comm::nccl_engine

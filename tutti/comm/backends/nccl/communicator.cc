@@ -11,7 +11,7 @@
 
 #include "tutti/base/deadline.h"
 
-namespace tutti::nccl_engine {
+namespace tutti::comm::nccl_engine {
 namespace {
 
 constexpr Duration kNap = std::chrono::milliseconds(1);
@@ -123,4 +123,4 @@ Communicator::~Communicator() {
   abort();  // the other members have not finalized in time
 }
 
-}  // namespace tutti::nccl_engine
+}  // namespace tutti::comm::nccl_engine

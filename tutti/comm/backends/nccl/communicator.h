@@ -6,7 +6,7 @@
 
 #include "tutti/comm/backends/nccl/api.h"
 
-namespace tutti::nccl_engine {
+namespace tutti::comm::nccl_engine {
 
 // Threads: the driver of the group makes the calls, one at a time. abort() may be called from any thread.
 class Communicator {
@@ -47,4 +47,4 @@ class Communicator {
   const std::shared_ptr<State> state_;
 };
 
-}  // namespace tutti::nccl_engine
+}  // namespace tutti::comm::nccl_engine

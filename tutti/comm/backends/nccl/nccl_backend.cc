@@ -19,7 +19,7 @@
 #include "tutti/comm/backends/nccl/communicator.h"
 #include "tutti/comm/backends/nccl/types.h"
 
-namespace tutti::nccl_engine {
+namespace tutti::comm::nccl_engine {
 namespace {
 
 constexpr Duration kLookAgain = std::chrono::microseconds(50);
@@ -326,4 +326,4 @@ extern "C" {
 }
 }
 
-}  // namespace tutti::nccl_engine
+}  // namespace tutti::comm::nccl_engine

@@ -4,7 +4,7 @@
 
 #include "tutti/base/float16.h"
 
-namespace tutti::nccl_engine {
+namespace tutti::comm::nccl_engine {
 
 Elements elements_of(DType dtype) {
   switch (dtype) {
@@ -94,4 +94,4 @@ Scalar scalar_of(DType dtype, double factor) {
   return scalar;
 }
 
-}  // namespace tutti::nccl_engine
+}  // namespace tutti::comm::nccl_engine

@@ -4,7 +4,7 @@
 
 #include "tutti/comm/request.h"
 
-namespace tutti::nccl_engine {
+namespace tutti::comm::nccl_engine {
 
 // An element in NCCL's types: a complex number is two real numbers.
 struct Elements {
@@ -23,4 +23,4 @@ struct Scalar {
 };
 Scalar scalar_of(DType dtype, double factor);
 
-}  // namespace tutti::nccl_engine
+}  // namespace tutti::comm::nccl_engine

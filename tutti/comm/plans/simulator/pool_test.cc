@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-using namespace tutti;
+using namespace tutti::comm;
 
 namespace {
 
