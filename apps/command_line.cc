@@ -120,7 +120,8 @@ void restart_with_settings(const std::vector<std::string>& arguments) {
   const auto who = rendezvous::identify({}, current_environment());
   if (!who.ok() || who->started_by == "tutti run") return;
   // Another launcher may have bound several ranks to cores of their own.
-  const auto missing = launch::missing_settings(env, launch::cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
+  const auto missing =
+      launch::missing_settings(env, launch::cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
   std::error_code unknown;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (missing.empty() || unknown) return;

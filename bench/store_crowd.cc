@@ -47,7 +47,8 @@ double cpu_seconds(int who) {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-int client(Shared& shared, int number, const transport::Address& address, const transport::Credentials& credentials, int waits, int clients) {
+int client(Shared& shared, int number, const transport::Address& address, const transport::Credentials& credentials,
+           int waits, int clients) {
   const auto store = TcpStore::connect(address, credentials, number, Deadline::after_seconds(60)).or_throw();
   const std::string key = "key/" + std::to_string(number), value(32, 'v');
   store->set(key, value).or_throw();
@@ -179,7 +180,9 @@ int main(int argc, char** argv) {
     if (!local) port = ntohs(reinterpret_cast<sockaddr_in&>(listener.name).sin_port);
     std::thread(serve_floor, listener.fd).detach();
   } else {
-    server = StoreServer::start(local ? transport::Address{.path = path} : transport::Address{.host = "127.0.0.1"}, credentials).or_throw();
+    server = StoreServer::start(local ? transport::Address{.path = path} : transport::Address{.host = "127.0.0.1"},
+                                credentials)
+                 .or_throw();
     port = server->address().port;
   }
   for (int i = 0; i < clients; ++i)

@@ -55,7 +55,8 @@ Result<std::size_t> bytes(const std::string& option, const std::string& text, st
 Status check_algorithm(comm::Algorithm algorithm, const bench::Operation& operation) {
   std::vector<std::string> implemented;
   for (int other = 0; other <= int(comm::kLastAlgorithm); ++other)
-    if (comm::implements(comm::Algorithm(other), operation.kind)) implemented.emplace_back(name(comm::Algorithm(other)));
+    if (comm::implements(comm::Algorithm(other), operation.kind))
+      implemented.emplace_back(name(comm::Algorithm(other)));
   if (std::find(implemented.begin(), implemented.end(), name(algorithm)) != implemented.end()) return {};
   return usage(std::string("there is no ") + name(algorithm) + " for " + operation.name,
                implemented.empty() ? "it has no plans to choose from" : "known: " + join(implemented, ", "));

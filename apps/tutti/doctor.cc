@@ -108,9 +108,9 @@ Result<int> number(const std::string& option, const std::string& text, int least
   return text.empty() ? otherwise : int(TUTTI_TRY(whole_number(option, text, least, most)));
 }
 
-Result<doctor::DoctorOptions> interpret(const Texts& texts) {
+Result<doctor::Options> interpret(const Texts& texts) {
   if (!texts.shell.empty()) return usage("--ssh is for hosts that are examined over ssh", "name them: --hosts a:8,b:2");
-  doctor::DoctorOptions options;
+  doctor::Options options;
   doctor::PlannedJob& job = options.job;
   job.nodes = TUTTI_TRY(number("--nnodes", texts.nodes, 1, 10000, 1));
   options.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 10000, 0));
@@ -154,7 +154,7 @@ Result<doctor::DoctorOptions> interpret(const Texts& texts) {
   return options;
 }
 
-void print(const doctor::DoctorReport& report) {
+void print(const doctor::Report& report) {
   for (const doctor::HostReport& host : report.hosts) {
     std::printf("%s, for %d %s\n%s\n", host.host.c_str(), host.ranks, host.ranks == 1 ? "rank" : "ranks",
                 to_text(host.findings).c_str());
@@ -163,14 +163,15 @@ void print(const doctor::DoctorReport& report) {
   std::printf("%s\n", summary(report.all()).c_str());
 }
 
-void print_json(const doctor::DoctorReport& report) {
+void print_json(const doctor::Report& report) {
   nlohmann::json json = {{"hosts", nlohmann::json::array()}, {"pairs", nlohmann::json::array()}};
   for (const doctor::HostReport& host : report.hosts)
     json["hosts"].push_back({{"node", host.node},
                              {"host", host.host},
                              {"ranks", host.ranks},
                              {"findings", nlohmann::json::parse(to_json(host.findings))}});
-  for (const doctor::PairMeasure& measure : report.measures) json["pairs"].push_back(nlohmann::json::parse(to_json(measure)));
+  for (const doctor::PairMeasure& measure : report.measures)
+    json["pairs"].push_back(nlohmann::json::parse(to_json(measure)));
   json["between"] = nlohmann::json::parse(to_json(report.between));
   json["summary"] = summary(report.all());
   std::puts(json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
@@ -212,7 +213,7 @@ Result<int> examine_over_ssh(const launch::HostList& hosts, const Texts& texts) 
   ssh.variables["TUTTI_SECRET"] = TUTTI_TRY(secret_text(texts.secret_file, texts.insecure));
   ssh.patience = TUTTI_TRY(duration("--timeout", texts.timeout));
   bool anybody = true;
-  doctor::DoctorReport report;
+  doctor::Report report;
   ssh.go_without = [&](const std::vector<std::string>& reached, const std::vector<launch::UnreachedHost>& unreached) {
     anybody = !reached.empty();
     for (const launch::UnreachedHost& host : unreached) report.between.push_back(finding_of(host));
@@ -228,10 +229,10 @@ Result<int> examine_over_ssh(const launch::HostList& hosts, const Texts& texts) 
 
 // This host, and with the same command on others these as well.
 Result<int> examine_here(const Texts& texts) {
-  const doctor::DoctorOptions options = TUTTI_TRY(interpret(texts));
+  const doctor::Options options = TUTTI_TRY(interpret(texts));
   std::vector<doctor::Finding> unreached;
   if (!texts.unreached.empty()) unreached = TUTTI_TRY(doctor::findings_from_json(texts.unreached));
-  doctor::DoctorReport report = TUTTI_TRY(doctor::examine(options));
+  doctor::Report report = TUTTI_TRY(doctor::examine(options));
   report.between.insert(report.between.begin(), unreached.begin(), unreached.end());
   if (options.node == 0 || !texts.one_report || !report.whole) texts.json ? print_json(report) : print(report);
   return doctor::worst(report.all()) == doctor::Grade::kFail ? 1 : 0;

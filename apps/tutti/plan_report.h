@@ -17,7 +17,7 @@ struct PlanQuestion {
   std::size_t bytes;  // of the whole vector on a rank: one part of whole elements each, where it is split
   std::size_t asked;  // what was asked for, not rounded
   std::vector<comm::Algorithm> algorithms;
-  comm::Algorithm chosen;         // by the table
+  comm::Algorithm chosen;   // by the table
   std::optional<int> rank;  // whose steps are shown
   int steps = 12;           // at most
   PlanQuestion(const PlanQuestion&) = delete;

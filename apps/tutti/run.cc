@@ -39,14 +39,17 @@ int report(const Error& error, const launch::OutputOptions& output = {}) {
 Result<std::optional<rendezvous::Allocation>> find_allocation(const RunTexts& texts) {
   const bool named = !texts.ssh.hosts.empty() || !texts.ssh.hostfile.empty();
   if (texts.nodes.standalone || named) return std::optional<rendezvous::Allocation>();
-  const rendezvous::HostNames names = env("JOB_COMPLETION_INDEX") ? rendezvous::host_names() : rendezvous::HostNames{.host = host_name(), .canonical = {}};
+  const rendezvous::HostNames names = env("JOB_COMPLETION_INDEX")
+                                          ? rendezvous::host_names()
+                                          : rendezvous::HostNames{.host = host_name(), .canonical = {}};
   return rendezvous::allocation_of(current_environment(), names,
-                       [](const std::string& path) { return read_file(path, kMostOfANodeFile); });
+                                   [](const std::string& path) { return read_file(path, kMostOfANodeFile); });
 }
 
 // Fills in `job`, and runs it from here if this process only starts others that run it; then the code of the job.
 Result<std::optional<int>> start_elsewhere(const std::vector<std::string>& arguments,
-                                           const std::vector<std::string>& rest, RunTexts& texts, launch::JobOptions& job) {
+                                           const std::vector<std::string>& rest, RunTexts& texts,
+                                           launch::JobOptions& job) {
   const std::optional<rendezvous::Allocation> allocation = TUTTI_TRY(find_allocation(texts));
   const std::optional<launch::HostList> hosts = TUTTI_TRY(hosts_of(texts, allocation));
   if (allocation && !hosts) TUTTI_TRY(fill_from(*allocation, texts, job));

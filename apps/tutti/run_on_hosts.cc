@@ -81,9 +81,11 @@ Result<std::string> secret_text(const std::string& secret_file, bool insecure) {
   return env("TUTTI_SECRET").value_or(transport::random_secret_text());
 }
 
-Result<std::optional<launch::HostList>> hosts_of(const RunTexts& texts, const std::optional<rendezvous::Allocation>& allocation) {
+Result<std::optional<launch::HostList>> hosts_of(const RunTexts& texts,
+                                                 const std::optional<rendezvous::Allocation>& allocation) {
   const std::optional<launch::HostList> hosts = TUTTI_TRY(listed_hosts(texts.ssh.hosts, texts.ssh.hostfile));
-  if (!hosts && allocation && allocation->others == rendezvous::Allocation::Others::kSsh && starts_others(*allocation, texts)) {
+  if (!hosts && allocation && allocation->others == rendezvous::Allocation::Others::kSsh &&
+      starts_others(*allocation, texts)) {
     return std::optional(
         launch::HostList{allocation->hosts, texts.ranks.ranks.empty() ? allocation->ranks : std::vector<int>()});
   }
@@ -139,7 +141,8 @@ Result<int> run_on_hosts(const launch::HostList& hosts, const RunTexts& texts, c
   if (!secret.empty()) options.variables["TUTTI_SECRET"] = secret;
   options.options = options_for_hosts(arguments, rest.size());
   if (job.job.empty()) {
-    const std::vector<std::string> name = {"--job-id", "job-" + transport::random_secret_text().substr(0, kLettersOfAName)};
+    const std::vector<std::string> name = {"--job-id",
+                                           "job-" + transport::random_secret_text().substr(0, kLettersOfAName)};
     options.options.insert(options.options.begin(), name.begin(), name.end());
   }
   options.program = rest;

@@ -20,7 +20,8 @@ Result<std::string> secret_text(const std::string& secret_file, bool insecure);
 
 // The hosts that --hosts or --hostfile names, or a job script of PBS; none: the job is not started over ssh. kUsage:
 // both are given, -n contradicts the counts, or an option that makes no sense together with them.
-Result<std::optional<launch::HostList>> hosts_of(const RunTexts& texts, const std::optional<rendezvous::Allocation>& allocation);
+Result<std::optional<launch::HostList>> hosts_of(const RunTexts& texts,
+                                                 const std::optional<rendezvous::Allocation>& allocation);
 
 // `arguments` of tutti run without the options that only this end takes, and without the program (the last
 // `program_words`).

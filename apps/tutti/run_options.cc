@@ -318,8 +318,10 @@ void declare_output(const Group& add, OutputTexts& texts, launch::JobOptions& jo
 }
 
 Status interpret_output(const OutputTexts& texts, launch::JobOptions& job) {
-  if (!texts.only_ranks.empty()) job.output.only_ranks = TUTTI_TRY(launch::parse_ranks(texts.only_ranks, "--only-ranks"));
-  if (!texts.quiet_ranks.empty()) job.output.quiet_ranks = TUTTI_TRY(launch::parse_ranks(texts.quiet_ranks, "--quiet-ranks"));
+  if (!texts.only_ranks.empty())
+    job.output.only_ranks = TUTTI_TRY(launch::parse_ranks(texts.only_ranks, "--only-ranks"));
+  if (!texts.quiet_ranks.empty())
+    job.output.quiet_ranks = TUTTI_TRY(launch::parse_ranks(texts.quiet_ranks, "--quiet-ranks"));
   if (!texts.only_local_ranks.empty())
     job.output.only_local_ranks = TUTTI_TRY(launch::parse_ranks(texts.only_local_ranks, "--local-ranks-filter"));
   if (!texts.redirects.empty()) job.output.redirects = TUTTI_TRY(launch::parse_streams(texts.redirects, "--redirects"));
@@ -342,10 +344,9 @@ Status interpret_output(const OutputTexts& texts, launch::JobOptions& job) {
 
 void declare_speed(const Group& add, SpeedTexts& texts) {
   add.flag("--no-tune", texts.no_tune, "do not set OMP_*, OPENBLAS_* and GLIBC_TUNABLES");
-  add.flag(
-      "--keep-memory", texts.keep_memory,
-      "set MALLOC_*: the program keeps freed memory, to allocate it again each step (train_image, train_dlrm and "
-      "pretrain_gpt do so without this option)");
+  add.flag("--keep-memory", texts.keep_memory,
+           "set MALLOC_*: the program keeps freed memory, to allocate it again each step (train_image, train_dlrm and "
+           "pretrain_gpt do so without this option)");
 }
 
 Status interpret_speed(const SpeedTexts& texts, launch::JobOptions& job) {

@@ -57,7 +57,8 @@ void send_stream(const Fd& stream, Deadline deadline) {
   // Where the system has or permits no cubic, the stream runs with what there is, as ours do.
   (void)::setsockopt(stream.get(), IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
   const std::vector<std::byte> chunk(kChunk);
-  for (std::size_t i = 0; i < kWindows * kChunksOfAWindow; ++i) transport::send_all(stream.get(), chunk, deadline).or_throw();
+  for (std::size_t i = 0; i < kWindows * kChunksOfAWindow; ++i)
+    transport::send_all(stream.get(), chunk, deadline).or_throw();
 }
 
 double receive_stream(const Fd& stream, Deadline deadline) {

@@ -100,7 +100,8 @@ Result<Fd> memory_with(const std::string& text) {
 
 Result<Child> start(const Program& program) {
   const std::string name = std::filesystem::path(program.path).filename();
-  launch::ProcessSpec spec{.path = program.path, .arguments = {program.path}, .environment = launch::to_strings(program.environment)};
+  launch::ProcessSpec spec{
+      .path = program.path, .arguments = {program.path}, .environment = launch::to_strings(program.environment)};
   spec.arguments.insert(spec.arguments.end(), program.arguments.begin(), program.arguments.end());
   Fd input;
   if (!program.input.empty()) {

@@ -44,8 +44,8 @@ Result<int> TwoHosts::hold(std::vector<std::string> command) {
   if (!path) return cannot_lay("there is no " + command[0], "Debian: util-linux");
   for (const char* word : {"sh", "-c", "mount -t tmpfs tmpfs /dev/shm && echo in && exec sleep infinity"})
     command.emplace_back(word);
-  const launch::ChildProcess child =
-      TUTTI_TRY(launch::start_process({.path = *path, .arguments = command, .environment = launch::to_strings(clean_environment())}));
+  const launch::ChildProcess child = TUTTI_TRY(launch::start_process(
+      {.path = *path, .arguments = command, .environment = launch::to_strings(clean_environment())}));
   holders_.push_back(child.pid);
   const Deadline deadline = Deadline::after(kHostsPatience);
   std::string said, complaint;

@@ -31,10 +31,10 @@ class MemoryWorld final : public RendezvousWorld {
   std::unique_ptr<launch::Rendezvous> open(launch::NodesOptions options) override {
     if (!job_)
       job_.emplace(launch::membership::Limits{.min = options.min_nodes,
-                                      .max = options.nodes,
-                                      .join = options.timeout,
-                                      .last_call = options.last_call,
-                                      .lost_after = options.lost_after},
+                                              .max = options.nodes,
+                                              .join = options.timeout,
+                                              .last_call = options.last_call,
+                                              .lost_after = options.lost_after},
                    "0");
     return job_->open(std::to_string(nodes_++), std::move(options));
   }
@@ -71,7 +71,9 @@ class SharedStoreNode final : public launch::membership::Member {
     round.store = "memory";
     return {};
   }
-  void inform_ranks(const std::string& why) override { (void)store_->set(launch::membership::keys::fault(round_.number), why); }
+  void inform_ranks(const std::string& why) override {
+    (void)store_->set(launch::membership::keys::fault(round_.number), why);
+  }
 
   Store& shared_;
 };
@@ -87,15 +89,17 @@ class SharedStoreWorld final : public RendezvousWorld {
 };
 
 RendezvousMaker store(const std::string& name, launch::RendezvousBackend backend) {
-  return {name, [backend] { return std::make_unique<StoreWorld>(backend); }, backend == launch::RendezvousBackend::kStatic};
+  return {name, [backend] { return std::make_unique<StoreWorld>(backend); },
+          backend == launch::RendezvousBackend::kStatic};
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Backends, RendezvousConformance,
-    testing::Values(RendezvousMaker{"SharedStore", [] { return std::make_unique<SharedStoreWorld>(); }},
-                    store("Static", launch::RendezvousBackend::kStatic), store("Elastic", launch::RendezvousBackend::kElastic),
-                    RendezvousMaker{"Memory", [] { return std::make_unique<MemoryWorld>(); }}),
-    name_of_rendezvous);
+INSTANTIATE_TEST_SUITE_P(Backends, RendezvousConformance,
+                         testing::Values(RendezvousMaker{"SharedStore",
+                                                         [] { return std::make_unique<SharedStoreWorld>(); }},
+                                         store("Static", launch::RendezvousBackend::kStatic),
+                                         store("Elastic", launch::RendezvousBackend::kElastic),
+                                         RendezvousMaker{"Memory", [] { return std::make_unique<MemoryWorld>(); }}),
+                         name_of_rendezvous);
 
 }  // namespace
 }  // namespace tutti

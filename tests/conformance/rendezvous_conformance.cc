@@ -37,7 +37,9 @@ launch::NodesOptions options_of(int node, int min, int max) {
   return options;
 }
 
-launch::Verdict restart(const std::vector<launch::Fault>&, const launch::Fault&) { return {.restart = true, .reason = "once more"}; }
+launch::Verdict restart(const std::vector<launch::Fault>&, const launch::Fault&) {
+  return {.restart = true, .reason = "once more"};
+}
 
 class Nodes {
  public:
@@ -125,7 +127,8 @@ TEST_P(RendezvousConformance, AFaultEndsTheRoundOnAllNodes) {
   Nodes nodes(GetParam());
   nodes.add(3, 3, 3);
   nodes.join();
-  const launch::Fault fault{.text = "rank 2 was killed", .code = 137, .report = true, .rank = 2, .step = 7, .seconds = 1.5};
+  const launch::Fault fault{
+      .text = "rank 2 was killed", .code = 137, .report = true, .rank = 2, .step = 7, .seconds = 1.5};
   const launch::RoundEnd mine = nodes[1].report(fault);
   EXPECT_TRUE(mine.mine);
   EXPECT_FALSE(mine.again) << "without a judge a fault ends the job";
@@ -146,7 +149,8 @@ TEST_P(RendezvousConformance, OneOfSeveralFaultsWins) {
   nodes.add(3, 3, 3);
   nodes.join();
   std::atomic<int> number = 0;
-  const auto ends = nodes.each([&](launch::Rendezvous& node) { return node.report(launch::Fault{.text = std::to_string(number++)}); });
+  const auto ends = nodes.each(
+      [&](launch::Rendezvous& node) { return node.report(launch::Fault{.text = std::to_string(number++)}); });
   EXPECT_EQ(std::count_if(ends.begin(), ends.end(), [](const launch::RoundEnd& end) { return end.mine; }), 1);
   for (const launch::RoundEnd& end : ends) EXPECT_EQ(end.fault.text, ends[0].fault.text);
 }

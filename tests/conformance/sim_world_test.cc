@@ -42,8 +42,8 @@ double least_time(const LinkCost& between) {
 TEST(SimWorld, AnAllReduceTakesAsLongAsPredictedAtLeast) {
   Network network;
   network.between = {.latency = 5e-3, .bandwidth = 2e6, .overhead = 0};
-  const double predicted = predict(comm::Algorithm::kRecursiveDoubling, Kind::kAllReduce, comm::Hosts(std::vector{0, 1, 2, 3}),
-                                   kCount * sizeof(float), network);
+  const double predicted = predict(comm::Algorithm::kRecursiveDoubling, Kind::kAllReduce,
+                                   comm::Hosts(std::vector{0, 1, 2, 3}), kCount * sizeof(float), network);
   EXPECT_GT(predicted, 2 * 0.007) << "two hops";
   EXPECT_GE(least_time(network.between), predicted * 0.99) << "additions may be faster than was assumed";
 }

@@ -49,7 +49,8 @@ void CuttingProxy::pass(Fd client) {
       }
       if (from == 0 && text.starts_with("POST") && text.substr(0, text.find('\r')).find(path_) != text.npos)
         cut = ++requests_ % every_ == 0;
-      if (!transport::send_all(both[1 - from].fd, std::as_bytes(std::span(text)), Deadline::after_seconds(10)).ok()) return;
+      if (!transport::send_all(both[1 - from].fd, std::as_bytes(std::span(text)), Deadline::after_seconds(10)).ok())
+        return;
     }
   }
 }

@@ -132,7 +132,8 @@ TEST(EtcdStore, NobodyThere) {
 }
 
 TEST(EtcdStore, AnotherProgramThere) {
-  const auto server = StoreServer::start({.host = "127.0.0.1"}, {.secret = transport::Secret::random(), .job = "job"}).or_throw();
+  const auto server =
+      StoreServer::start({.host = "127.0.0.1"}, {.secret = transport::Secret::random(), .job = "job"}).or_throw();
   EtcdOptions job = new_job();
   job.endpoints = to_string(server->address());
   const auto store = connect_etcd(job, Deadline::after_seconds(0.5));

@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 
 transport::Credentials credentials(const std::string& secret = "right", const std::string& job = "job",
-                        std::uint32_t generation = 2) {
+                                   std::uint32_t generation = 2) {
   return {.secret = transport::Secret::from_text(secret), .job = job, .generation = generation};
 }
 
@@ -46,7 +46,8 @@ class LocalSocket : public ::testing::TestWithParam<Stranger> {};
 TEST_P(LocalSocket, RefusesAStranger) {
   const Folder folder;
   ::setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-  auto first = transport::Host::open(credentials(), 0).or_throw(), second = transport::Host::open(GetParam().credentials, 1).or_throw();
+  auto first = transport::Host::open(credentials(), 0).or_throw(),
+       second = transport::Host::open(GetParam().credentials, 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   Status first_status, second_status;
   std::thread other([&] { second_status = second->join(contacts, {0, 1}, 1, 1 << 24, Deadline::after_seconds(60)); });
@@ -170,7 +171,8 @@ TEST(Strangers, DoNotKeepRanksFromMeetingOverTcp) {
 TEST(Strangers, DoNotKeepRanksFromMeetingOnOneHost) {
   const Folder folder;
   ::setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-  auto first = transport::Host::open(credentials(), 0).or_throw(), second = transport::Host::open(credentials(), 1).or_throw();
+  auto first = transport::Host::open(credentials(), 0).or_throw(),
+       second = transport::Host::open(credentials(), 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   const Crowd crowd(transport::Address{.path = contacts[0]});
   Status status;

@@ -22,7 +22,7 @@ void doctor(Input input) {
   if (what == 0) {
     const auto note = doctor::parse_doctor_message(text);
     survives(
-        note, [](const doctor::DoctorMessage& n) { return encode(n); }, parse_doctor_message);
+        note, [](const doctor::Message& n) { return encode(n); }, parse_doctor_message);
     promise(!note.ok() || note->ranks >= 1, "a node has ranks");
   } else if (what == 1) {
     const auto findings = doctor::findings_from_json(text);

@@ -7,7 +7,8 @@ namespace tutti::fuzz {
 void error_file(Input input) {
   const std::string text = text_of(input);
   const BytesFile file(input);
-  promise(launch::error_file_message(file.path()).size() <= text.size() * 6 + 2, "a message is no longer than its file");
+  promise(launch::error_file_message(file.path()).size() <= text.size() * 6 + 2,
+          "a message is no longer than its file");
 }
 
 }  // namespace tutti::fuzz

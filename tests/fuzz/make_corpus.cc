@@ -54,10 +54,11 @@ std::string contents(const std::string& path) {
 void add_streams() {
   const Request sum{.kind = Kind::kAllReduce, .dtype = DType::kF32, .count = 5};
   seed("call_header", "same",
-       bytes_of({int(sum.kind), int(sum.dtype), 0, 0, 5, 0, 1}) + raw(comm::expected_header(sum, comm::Algorithm(0), 1, 1)));
-  seed(
-      "call_header", "other",
-      bytes_of({int(Kind::kBroadcast), int(sum.dtype), 0, 1, 5, 0, 1}) + raw(comm::expected_header(sum, comm::Algorithm(0), 1, 1)));
+       bytes_of({int(sum.kind), int(sum.dtype), 0, 0, 5, 0, 1}) +
+           raw(comm::expected_header(sum, comm::Algorithm(0), 1, 1)));
+  seed("call_header", "other",
+       bytes_of({int(Kind::kBroadcast), int(sum.dtype), 0, 1, 5, 0, 1}) +
+           raw(comm::expected_header(sum, comm::Algorithm(0), 1, 1)));
 
   // plan: size - 2, rank, kind, dtype, op, root, count, algorithm, whether headers are right, piece
   const auto call = [](Kind kind, comm::Algorithm algorithm, DType dtype, int ranks, int piece) {
@@ -125,7 +126,8 @@ void add_notes() {
        bytes_of({0}) + encode(launch::membership::NodeNote{.ranks = 2, .listed = {2}, .host = "a"}) + zero +
            encode(launch::membership::NodeNote{.ranks = 1, .listed = {}, .host = "b"}));
   seed("membership", "fault",
-       bytes_of({1}) + launch::membership::encode_fault(launch::Fault{.text = "rank 2 was killed", .code = 137, .report = true}));
+       bytes_of({1}) +
+           launch::membership::encode_fault(launch::Fault{.text = "rank 2 was killed", .code = 137, .report = true}));
   seed("error_file", "message", R"({"message": {"message": "out of luck", "extraInfo": {}}})");
   seed("error_file", "plain", "out of luck\n");
 
@@ -135,15 +137,15 @@ void add_notes() {
   seed("ssh", "many_in_all", bytes_of({1}) + "a 4096\na 4096\n");  // found: more than a host may have
   seed("ssh", "greeting",
        bytes_of({2}) + encode(launch::Greeting{.version = "0.1.0",
-                                       .host = "a",
-                                       .address = "10.0.0.1",
-                                       .from = "10.0.0.2",
-                                       .master_port = 29500,
-                                       .store_port = 29501}));
+                                               .host = "a",
+                                               .address = "10.0.0.1",
+                                               .from = "10.0.0.2",
+                                               .master_port = 29500,
+                                               .store_port = 29501}));
   seed("ssh", "instructions",
        bytes_of({3}) + encode(launch::Instructions{.arguments = {"run", "-n", "2", "--", "./train"},
-                                           .folder = "/home/me",
-                                           .variables = {{"TUTTI_SECRET", "s"}}}));
+                                                   .folder = "/home/me",
+                                                   .variables = {{"TUTTI_SECRET", "s"}}}));
   seed("ssh", "signal", bytes_of({3}) + launch::encode_signal(15));
   const launch::NodeStatus node{
       .job = "j",
@@ -162,11 +164,12 @@ void add_notes() {
   seed("status", "escape",  // found: reached the terminal
        bytes_of({0}) +
            R"({"job":"\u001b[2J","node":0,"nodes":1,"world_size":1,"host":"a","attempt":0,"restarts":0,"ranks":[]})");
-  seed("status", "about", bytes_of({2}) + encode(launch::NodeInfo{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
+  seed("status", "about",
+       bytes_of({2}) + encode(launch::NodeInfo{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
 
   seed("rendezvous", "arrival",
-       bytes_of({0}) +
-           encode(rendezvous::RankInfo{.rank = 1, .world_size = 2, .host = "node1", .machine = "m", .pid = 7, .token = "t.u"}));
+       bytes_of({0}) + encode(rendezvous::RankInfo{
+                           .rank = 1, .world_size = 2, .host = "node1", .machine = "m", .pid = 7, .token = "t.u"}));
   seed("rendezvous", "trouble",
        bytes_of({1}) + rendezvous::encode_trouble({.code = Code::kTimeout, .detail = "late", .waited = 2}));
   seed("rendezvous", "address", bytes_of({2}) + "[fe80::1]:80");
@@ -185,11 +188,11 @@ void add_notes() {
 
 void add_what_others_tell() {
   seed("membership", "store_pair",
-       bytes_of({3}) +
-           encode(launch::membership::StorePair{.round = 2, .servers = "10.0.0.1:1,10.0.0.2:1", .standby = "a", .votes = "b"}));
+       bytes_of({3}) + encode(launch::membership::StorePair{
+                           .round = 2, .servers = "10.0.0.1:1,10.0.0.2:1", .standby = "a", .votes = "b"}));
   seed("membership", "round_end",
-       bytes_of({4}) +
-           launch::membership::encode(launch::RoundEnd{.kind = launch::RoundEnd::Kind::kMembership, .text = "node d came", .gentle = true}));
+       bytes_of({4}) + launch::membership::encode(launch::RoundEnd{
+                           .kind = launch::RoundEnd::Kind::kMembership, .text = "node d came", .gentle = true}));
 
   const Error full{.code = Code::kSystem, .detail = "cannot write x", .hint = "make room", .errno_value = 28};
   seed("remote_error", "full", encode_error(full));
@@ -206,7 +209,7 @@ void add_what_others_tell() {
   dimensions[4] = 1000;  // beyond the row
   seed("sparse_metadata", "too_many_dimensions", raw(dimensions));
 
-  doctor::DoctorMessage about;
+  doctor::Message about;
   about.host = "a", about.version = "0.1.0", about.ranks = 2;
   about.target.stream = {.host = "10.0.0.1", .port = 1}, about.target.datagrams = {.host = "10.0.0.1", .port = 2};
   about.findings = {{.grade = doctor::Grade::kWarn, .subject = "cores", .fact = "few", .fix = "more"}};
@@ -224,13 +227,14 @@ void add_what_others_tell() {
   };
   using enum doctor::ProbeCommand::Kind;
   seed("probe_command", "measurement",
-       doctor::probe(kClock, 1) + doctor::probe(kDatagrams, 77) + doctor::probe(kTake, 256 << 10) + doctor::probe(kGive, doctor::ProbeCommand::kMostTransfer) +
-           doctor::probe(kGoodbye, 0));
-  seed("probe_command", "too_large", doctor::probe(kTake, ~0ull) + doctor::probe(kGive, doctor::ProbeCommand::kMostTransfer + 1));
+       doctor::probe(kClock, 1) + doctor::probe(kDatagrams, 77) + doctor::probe(kTake, 256 << 10) +
+           doctor::probe(kGive, doctor::ProbeCommand::kMostTransfer) + doctor::probe(kGoodbye, 0));
+  seed("probe_command", "too_large",
+       doctor::probe(kTake, ~0ull) + doctor::probe(kGive, doctor::ProbeCommand::kMostTransfer + 1));
   seed("probe_command", "another_protocol", "GET / HTTP/1.1\r\n\r\n");
 
-  const auto ping =
-      launch::membership::encode(launch::membership::Datagram{.round = 1, .id = 7, .own = 9, .other = 8, .vote = 0}, crypto::Digest{});
+  const auto ping = launch::membership::encode(
+      launch::membership::Datagram{.round = 1, .id = 7, .own = 9, .other = 8, .vote = 0}, crypto::Digest{});
   const std::string datagram(reinterpret_cast<const char*>(ping.data()), ping.size());
   seed("membership", "ping", bytes_of({2, 1}) + datagram);
   seed("membership", "without_proof", bytes_of({2, 0}) + datagram);

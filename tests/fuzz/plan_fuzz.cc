@@ -6,11 +6,11 @@
 
 #include "tests/fuzz/served_link.h"
 #include "tests/fuzz/targets.h"
+#include "tutti/comm/layout.h"
 #include "tutti/comm/links/executor.h"
 #include "tutti/comm/links/select.h"
-#include "tutti/comm/layout.h"
-#include "tutti/comm/validate.h"
 #include "tutti/comm/plans/hosts.h"
+#include "tutti/comm/validate.h"
 
 namespace tutti::fuzz {
 
@@ -60,8 +60,8 @@ void plan(Input input) {
     links.push_back(peer == rank ? nullptr : served.back().get());
   }
   comm::PlanMemory memory;
-  const auto operation = comm::make_plan_operation(comm::wire_dtype(request), std::make_shared<const comm::Plan>(*std::move(made)), links,
-                                             rank, size, memory);
+  const auto operation = comm::make_plan_operation(
+      comm::wire_dtype(request), std::make_shared<const comm::Plan>(*std::move(made)), links, rank, size, memory);
   operation->begin(request, 1);
   for (int turns = 0;; ++turns) {
     promise(turns < 1'000'000, "a call whose peers are gone ends");

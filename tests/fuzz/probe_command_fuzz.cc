@@ -21,7 +21,8 @@ void probe_command(Input input) {
     promise(encode(*command) == bytes, "a command is what was sent");
     using enum doctor::ProbeCommand::Kind;
     const bool moves = command->kind == kTake || command->kind == kGive;
-    promise(!moves || command->number <= doctor::ProbeCommand::kMostTransfer, "no transfer is larger than a measurement's");
+    promise(!moves || command->number <= doctor::ProbeCommand::kMostTransfer,
+            "no transfer is larger than a measurement's");
   }
 }
 

@@ -19,7 +19,8 @@ void rendezvous(Input input) {
       return promise(again.ok() && *again == *arrival, "an arrival survives being written");
     }
     case 1: {
-      const Error trouble = rendezvous::decode_trouble(text), again = rendezvous::decode_trouble(rendezvous::encode_trouble(trouble));
+      const Error trouble = rendezvous::decode_trouble(text),
+                  again = rendezvous::decode_trouble(rendezvous::encode_trouble(trouble));
       return promise(again.code == trouble.code && again.detail == trouble.detail && again.hint == trouble.hint &&
                          again.waited == trouble.waited && again.limit == trouble.limit,
                      "a trouble survives being written");

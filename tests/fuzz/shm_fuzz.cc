@@ -45,7 +45,8 @@ void shm(Input input) {
     sent.push_back(owned.back().get());
   }
   const auto deadline = Deadline::after_seconds(10);
-  if (!input.empty()) promise(transport::send_fds(peer.get(), sent, std::as_bytes(input), deadline).ok(), "it can be sent");
+  if (!input.empty())
+    promise(transport::send_fds(peer.get(), sent, std::as_bytes(input), deadline).ok(), "it can be sent");
   peer.reset();
   auto received = transport::recv_fds(here.get(), 2, sizeof(std::uint64_t), deadline);
   if (!received.ok()) return promise_sentence(received.error());

@@ -14,7 +14,8 @@ void check_hosts(const Result<launch::HostList>& list) {
   if (!list.ok()) return promise_sentence(list.error());
   promise(!list->hosts.empty(), "a list of hosts has one");
   promise(list->ranks.empty() || list->ranks.size() == list->hosts.size(), "a count for each host, or for none");
-  for (const int ranks : list->ranks) promise(ranks >= 1 && ranks <= launch::kMostRanksPerNode, "a host has a number of ranks");
+  for (const int ranks : list->ranks)
+    promise(ranks >= 1 && ranks <= launch::kMostRanksPerNode, "a host has a number of ranks");
   for (const std::string& host : list->hosts) {
     // It becomes a word of a command line.
     promise(!host.empty() && host.front() != '-', "no host is an option of ssh");

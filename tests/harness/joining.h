@@ -27,8 +27,9 @@ struct Report {
 struct Start {
   Environment environment;  // the whole of it; XDG_RUNTIME_DIR is added
   rendezvous::JoinOptions options;
-  std::function<void()> before = {};                   // in the rank's process, before join()
-  std::function<std::string(rendezvous::Membership&)> after = {};  // after it; the default meets the others once more in the store
+  std::function<void()> before = {};  // in the rank's process, before join()
+  std::function<std::string(rendezvous::Membership&)> after =
+      {};  // after it; the default meets the others once more in the store
 };
 
 // A folder and the processes of one test; both are gone at the end.

@@ -151,7 +151,8 @@ class MemoryNode final : public launch::Rendezvous {
     look_for_end();
     if (end_) return;
     job_.done_[round_.number].insert(id_);
-    if (int(job_.done_[round_.number].size()) == round_.layout.nodes()) job_.end_round(round_.number, launch::RoundEnd(), id_);
+    if (int(job_.done_[round_.number].size()) == round_.layout.nodes())
+      job_.end_round(round_.number, launch::RoundEnd(), id_);
     look_for_end();
   }
   bool dispensable() override {
@@ -197,10 +198,10 @@ class MemoryNode final : public launch::Rendezvous {
   Result<launch::Round> begin_round() TUTTI_REQUIRES(job_.mutex_) {
     const launch::membership::Participants& participants = job_.table_.participants();
     round_ = launch::Round{.number = participants.round,
-                   .layout = launch::Layout{.counts = {}, .node = assignment_->node},
-                   .node = assignment_->node,
-                   .master_port = participants.nodes.front().port,
-                   .restarts_used = int(participants.past.size())};
+                           .layout = launch::Layout{.counts = {}, .node = assignment_->node},
+                           .node = assignment_->node,
+                           .master_port = participants.nodes.front().port,
+                           .restarts_used = int(participants.past.size())};
     for (const auto& node : participants.nodes) {
       round_.layout.counts.push_back(node.note.ranks);
       round_.nodes.push_back({.host = node.note.host, .ranks = node.note.ranks, .about = node.note.about});
@@ -261,10 +262,11 @@ inline void MemoryJob::carry_out() {
           for (const launch::membership::JoinRequest& who : step.who) assign(who.id, {.refused = step.error});
           break;
         case Kind::kEndRound:
-          ends_.emplace(
-              step.round,
-              EndOfRound{{.kind = launch::RoundEnd::Kind::kMembership, .again = true, .text = step.text, .gentle = step.gentle},
-                         {}});
+          ends_.emplace(step.round, EndOfRound{{.kind = launch::RoundEnd::Kind::kMembership,
+                                                .again = true,
+                                                .text = step.text,
+                                                .gentle = step.gentle},
+                                               {}});
           break;
         case Kind::kFail: {
           launch::RoundEnd end{.kind = launch::RoundEnd::Kind::kFault, .fault = {.text = step.text}};

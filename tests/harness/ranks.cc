@@ -166,7 +166,8 @@ std::vector<Outcome> run_processes(int size, const RankBody& body, const WorldOp
   // The server's thread starts after the last fork.
   auto server =
       StoreServer::start(transport::Address{.host = "127.0.0.1"},
-                         transport::Credentials{.secret = transport::Secret::from_text("the secret of all these tests"), .job = "test"})
+                         transport::Credentials{.secret = transport::Secret::from_text("the secret of all these tests"),
+                                                .job = "test"})
           .or_throw();
   for (Child& child : children) {
     write_text(child.go.get(), to_string(server->address()));

@@ -78,7 +78,8 @@ class StoreWire {
         const ssize_t got = ::recv(event.fd, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got == 0) return;
         if (got > 0 &&
-            !transport::send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), Deadline::after_seconds(60)).ok())
+            !transport::send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), Deadline::after_seconds(60))
+                 .ok())
           return;
       }
     }

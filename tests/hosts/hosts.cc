@@ -147,10 +147,11 @@ Result<pid_t> Hosts::hold(std::vector<std::string> command) {
   if (::pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "pipe");
   const Fd reading(ends[0]);
   Fd writing(ends[1]);
-  const launch::ChildProcess child = TUTTI_TRY(launch::start_process({.path = TUTTI_TRY(launch::find_program(command[0], kPath)),
-                                                      .arguments = command,
-                                                      .environment = launch::to_strings(plain_environment()),
-                                                      .input = reading.get()}));
+  const launch::ChildProcess child =
+      TUTTI_TRY(launch::start_process({.path = TUTTI_TRY(launch::find_program(command[0], kPath)),
+                                       .arguments = command,
+                                       .environment = launch::to_strings(plain_environment()),
+                                       .input = reading.get()}));
   holders_.push_back(child.pid);
   holds_.push_back(std::move(writing));
   const Said said = listen_to(child, [](const std::string& output) { return output == "in\n"; });
@@ -202,9 +203,10 @@ bool Hosts::enter(int host) const {
 }
 
 Result<std::string> Hosts::run(std::vector<std::string> command) const {
-  const launch::ChildProcess child = TUTTI_TRY(launch::start_process({.path = TUTTI_TRY(launch::find_program(command[0], kPath)),
-                                                      .arguments = command,
-                                                      .environment = launch::to_strings(plain_environment())}));
+  const launch::ChildProcess child =
+      TUTTI_TRY(launch::start_process({.path = TUTTI_TRY(launch::find_program(command[0], kPath)),
+                                       .arguments = command,
+                                       .environment = launch::to_strings(plain_environment())}));
   const Said said = listen_to(child, [](const std::string&) { return false; });
   if (!said.in_time) ::kill(-child.pid, SIGKILL);
   int status = 0;

@@ -59,7 +59,8 @@ TEST(World, InitIsForOnce) {
 }
 
 TEST(World, TwoNodes) {
-  const auto first_port = listen(transport::Address{.host = "127.0.0.1"}), second_port = listen(transport::Address{.host = "127.0.0.1"});
+  const auto first_port = listen(transport::Address{.host = "127.0.0.1"}),
+             second_port = listen(transport::Address{.host = "127.0.0.1"});
   const auto node = [&](const std::string& number, const std::string& ranks) {
     return std::vector<std::string>{"run",
                                     "--nnodes",

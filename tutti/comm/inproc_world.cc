@@ -25,11 +25,11 @@ class SimNetwork {
     if (auto waiting = ends_.extract({rank, peer, channel})) return std::move(waiting.mapped());
     const auto ring = [&host](int whom) { return [bell = host.bell(whom)] { bell.ring(); }; };
     auto [mine, theirs] = transport::make_sim_links({.latency = model_.between.latency,
-                                          .bandwidth = model_.between.bandwidth,
-                                          .overhead = model_.between.overhead,
-                                          .jitter = model_.jitter,
-                                          .seed = model_.seed + links_++},
-                                         ring(rank), ring(peer));
+                                                     .bandwidth = model_.between.bandwidth,
+                                                     .overhead = model_.between.overhead,
+                                                     .jitter = model_.jitter,
+                                                     .seed = model_.seed + links_++},
+                                                    ring(rank), ring(peer));
     ends_.emplace(std::tuple(peer, rank, channel), std::move(theirs));
     return std::move(mine);
   }

@@ -7,7 +7,7 @@
 // answers; then the other tries the path back. Results go through the store, which both can reach, so two nodes that
 // cannot reach each other still learn that their turn is over.
 //
-//   doctor/here/<node>        its DoctorMessage
+//   doctor/here/<node>        its Message
 //   doctor/who                the nodes that take part, "0,1,3", by node 0
 //   doctor/pair/<from>-<to>   what `from` measured
 //   doctor/back/<from>-<to>   why `to` could not connect to `from`; empty if it could
@@ -51,11 +51,11 @@ std::string own_address(const std::string& iface, std::vector<Finding>& findings
 class Participation {
  public:
   // `host`: this node's address on the network of the job; empty: that by which it reaches the store.
-  Participation(const DoctorOptions& options, std::string host, DoctorReport& report)
+  Participation(const Options& options, std::string host, Report& report)
       : options_(options), host_(std::move(host)), report_(report) {}
 
   // The first error ends the participation; the report keeps what was found until then.
-  Status run(const transport::Address& store, DoctorMessage mine) {
+  Status run(const transport::Address& store, Message mine) {
     TUTTI_TRY(find_others(store, std::move(mine)));
     TUTTI_TRY(read_messages());
     TUTTI_TRY(probe_pairs());
@@ -64,7 +64,7 @@ class Participation {
   }
 
  private:
-  Status find_others(const transport::Address& store, DoctorMessage mine) {
+  Status find_others(const transport::Address& store, Message mine) {
     const Deadline deadline = Deadline::after(options_.patience);
     if (options_.node == 0) server_ = TUTTI_TRY(StoreServer::start(store, options_.credentials));
     store_ = TUTTI_TRY(reach(store, deadline));
@@ -127,7 +127,7 @@ class Participation {
     report_.hosts.clear();
     int world = 0;
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      DoctorMessage message = TUTTI_TRY(parse_doctor_message(texts[i]));
+      Message message = TUTTI_TRY(parse_doctor_message(texts[i]));
       if (message.version != TUTTI_VERSION)
         add(Grade::kFail, "versions",
             message.host + " has tutti " + message.version + ", this host " + std::string(TUTTI_VERSION),
@@ -212,9 +212,9 @@ class Participation {
     report_.between.push_back({grade, subject, std::move(fact), std::move(fix)});
   }
 
-  const DoctorOptions& options_;
+  const Options& options_;
   const std::string host_;
-  DoctorReport& report_;
+  Report& report_;
   std::unique_ptr<StoreServer> server_;  // node 0's; outlives the store
   std::unique_ptr<TcpStore> store_;
   std::optional<ProbePoint> point_;
@@ -236,33 +236,34 @@ constexpr int kMostRanks = 1 << 20;  // of a node
 
 }  // namespace
 
-std::vector<Finding> DoctorReport::all() const {
+std::vector<Finding> Report::all() const {
   std::vector<Finding> findings;
   for (const HostReport& host : hosts) findings.insert(findings.end(), host.findings.begin(), host.findings.end());
   findings.insert(findings.end(), between.begin(), between.end());
   return findings;
 }
 
-Result<DoctorReport> examine(const DoctorOptions& options) {
+Result<Report> examine(const Options& options) {
   PlannedJob job = options.job;
   const bool several = job.nodes > 1;
-  transport::Address store{.host = several ? options.master_address : "127.0.0.1", .port = std::uint16_t(job.store_port)};
+  transport::Address store{.host = several ? options.master_address : "127.0.0.1",
+                           .port = std::uint16_t(job.store_port)};
   if (options.node == 0) {
     const bool meant = !several || transport::is_loopback(store);  // literal: several nodes on one machine
-    const auto found = TUTTI_TRY(
-        rendezvous::serving_addresses(store, "--master-addr", meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo));
+    const auto found = TUTTI_TRY(rendezvous::serving_addresses(
+        store, "--master-addr", meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo));
     store = found.front();
     if (several || options.fixed_ports) job.addresses = {store.host};
   }
   const HostInfo host = inspect_host(options.log_folder);
-  DoctorReport report;
+  Report report;
   HostReport mine{.node = options.node, .host = host.name, .ranks = job.ranks};
   mine.findings = check_host(host, job);
   const std::string own = own_address(options.iface, mine.findings);
   for (Finding& finding : try_host(job)) mine.findings.push_back(std::move(finding));
   report.hosts.push_back(mine);
   if (!several) return report;
-  DoctorMessage message;
+  Message message;
   message.host = host.name;
   message.version = TUTTI_VERSION;
   message.ranks = job.ranks;
@@ -277,7 +278,7 @@ Result<DoctorReport> examine(const DoctorOptions& options) {
   return report;
 }
 
-std::string encode(const DoctorMessage& message) {
+std::string encode(const Message& message) {
   return nlohmann::json{{"host", message.host},
                         {"version", message.version},
                         {"ranks", message.ranks},
@@ -287,7 +288,7 @@ std::string encode(const DoctorMessage& message) {
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-Result<DoctorMessage> parse_doctor_message(const std::string& text) {
+Result<Message> parse_doctor_message(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   bool whole = json.is_object();
   const auto words = [&](const char* member) {
@@ -295,7 +296,7 @@ Result<DoctorMessage> parse_doctor_message(const std::string& text) {
     whole = whole && found != json.end() && found->is_string();
     return whole ? found->get<std::string>() : std::string();
   };
-  DoctorMessage message;
+  Message message;
   message.host = words("host");
   message.version = words("version");
   const std::string stream = words("stream"), datagrams = words("datagrams"), findings = words("findings");

@@ -11,7 +11,7 @@
 
 namespace tutti::doctor {
 
-struct DoctorOptions {
+struct Options {
   PlannedJob job;  // examine() fills in job.world and job.addresses
   int node = 0;
   std::string master_address;  // of node 0; empty: one node
@@ -30,7 +30,7 @@ struct HostReport {
   int ranks = 1;
   std::vector<Finding> findings;
 };
-struct DoctorReport {
+struct Report {
   std::vector<HostReport> hosts;      // those that came, by node
   std::vector<PairMeasure> measures;  // in node numbers
   std::vector<Finding> between;       // about the rendezvous and the pairs
@@ -42,18 +42,18 @@ struct DoctorReport {
 // Blocks until everything is tried; every node of several has to run it. Anything that does not work is a finding. An
 // error is returned only if the question is wrong (an address that is not this host's). Main thread of a process with
 // one thread.
-Result<DoctorReport> examine(const DoctorOptions& options);
+Result<Report> examine(const Options& options);
 
 // What a node tells the others, as JSON in the store.
-struct DoctorMessage {
+struct Message {
   std::string host;     // its name
   std::string version;  // of tutti
   int ranks = 1;
   ProbeTarget target;             // where the others can probe the path to it
   std::vector<Finding> findings;  // about the host itself
 };
-std::string encode(const DoctorMessage& message);
+std::string encode(const Message& message);
 // kCorrupt: from another version of tutti, or damaged.
-Result<DoctorMessage> parse_doctor_message(const std::string& text);
+Result<Message> parse_doctor_message(const std::string& text);
 
 }  // namespace tutti::doctor

@@ -6,7 +6,7 @@ namespace tutti::doctor {
 namespace {
 
 TEST(DoctorMessages, SurviveBeingWritten) {
-  DoctorMessage message;
+  Message message;
   message.host = "a", message.version = "1", message.ranks = 4;
   message.target.stream = {.host = "10.0.0.1", .port = 1};
   message.target.datagrams = {.host = "fd77::1", .port = 2};

@@ -160,7 +160,9 @@ class Probing {
     return {};
   }
 
-  Status goodbye() { return transport::send_all(fd_, encode({ProbeKind::kGoodbye, 0}), Deadline::after(limits_.connect)); }
+  Status goodbye() {
+    return transport::send_all(fd_, encode({ProbeKind::kGoodbye, 0}), Deadline::after(limits_.connect));
+  }
 
  private:
   Result<std::int64_t> ask_clock(std::uint64_t number) {
@@ -245,8 +247,8 @@ Status ProbePoint::answer(int peer, const transport::Credentials& credentials, i
     if (fds[1].revents) return {};
     const Fd connection = TUTTI_TRY(transport::accept(listener_));
     if (!connection) continue;
-    const auto hello =
-        transport::handshake_as_server(connection.get(), credentials, transport::Role::kData, deadline.at_most(std::chrono::seconds(5)));
+    const auto hello = transport::handshake_as_server(connection.get(), credentials, transport::Role::kData,
+                                                      deadline.at_most(std::chrono::seconds(5)));
     if (!hello.ok() || hello->rank != peer || hello->channel != kChannel) continue;
     return obey(connection.get(), datagrams_.get(), deadline);
   }
@@ -264,7 +266,8 @@ PairMeasure probe(int from, int to, const ProbeTarget& target, const transport::
   if (!say(measure.trouble, connection.status())) return measure;
   const int fd = connection->get();
   if (!say(measure.trouble,
-           transport::handshake_as_client(fd, credentials, {.role = transport::Role::kData, .rank = from, .channel = kChannel}, deadline)))
+           transport::handshake_as_client(
+               fd, credentials, {.role = transport::Role::kData, .rank = from, .channel = kChannel}, deadline)))
     return measure;
   Probing probing(fd, target, limits, measure);
   if (full) {

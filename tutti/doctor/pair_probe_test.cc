@@ -53,7 +53,8 @@ TEST(ProbeCommands, ALetterThatMeansNothingIsNone) {
 
 // A real probe, from one thread to another.
 TEST(Probe, MeasuresTheWayToAPeerThatAnswers) {
-  const transport::Credentials credentials{.secret = transport::Secret::from_text("a secret of a test"), .job = "doctor"};
+  const transport::Credentials credentials{.secret = transport::Secret::from_text("a secret of a test"),
+                                           .job = "doctor"};
   ProbePoint point = ProbePoint::open("127.0.0.1").or_throw();
   int never[2];
   ASSERT_EQ(::pipe(never), 0);
@@ -85,7 +86,8 @@ TEST(Probe, AStrangerIsTurnedAway) {
 }
 
 TEST(Probe, NobodyIsSentMoreThanAMeasurementAsksFor) {
-  const transport::Credentials credentials{.secret = transport::Secret::from_text("a secret of a test"), .job = "doctor"};
+  const transport::Credentials credentials{.secret = transport::Secret::from_text("a secret of a test"),
+                                           .job = "doctor"};
   ProbePoint point = ProbePoint::open("127.0.0.1").or_throw();
   int never[2];
   ASSERT_EQ(::pipe(never), 0);
@@ -93,7 +95,8 @@ TEST(Probe, NobodyIsSentMoreThanAMeasurementAsksFor) {
   std::thread peer([&] { answered = point.answer(0, credentials, never[0], Deadline::after_seconds(60)); });
   const Deadline deadline = Deadline::after_seconds(60);
   const Fd connection = connect(point.stream(), deadline).or_throw();
-  transport::handshake_as_client(connection.get(), credentials, {.role = transport::Role::kData, .rank = 0, .channel = 0x0d0c}, deadline)
+  transport::handshake_as_client(connection.get(), credentials,
+                                 {.role = transport::Role::kData, .rank = 0, .channel = 0x0d0c}, deadline)
       .or_throw();
   const ProbeCommand endless{ProbeCommand::Kind::kTake, std::uint64_t(1) << 62};
   transport::send_all(connection.get(), encode(endless), deadline).or_throw();

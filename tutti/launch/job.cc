@@ -72,8 +72,9 @@ Result<int> run_prepared(Prepared& job, const Fd& supervisor_gone, const Fd& ssh
                    ", the same on all nodes";
     return error;
   }
-  const Fd secret =
-      job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(transport::secret_descriptor(job.nodes.credentials.secret));
+  const Fd secret = job.nodes.credentials.secret.is_none()
+                        ? Fd()
+                        : TUTTI_TRY(transport::secret_descriptor(job.nodes.credentials.secret));
   job.agent.secret_fd = secret.get();
   const auto kept = KeptMemory::create();  // a program that needs it reports that it is missing
   if (kept.ok()) job.agent.kept_memory_fd = kept->get();

@@ -84,8 +84,9 @@ Result<transport::Secret> secret_of(const JobOptions& options, bool one_node) {
 
 // Where node 0 (or the node with that address) serves and the others connect.
 Result<transport::Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
-                              int master_port) {
-  if (options.rendezvous.backend == RendezvousBackend::kElastic) return transport::parse_address(options.rendezvous.endpoint);
+                                         int master_port) {
+  if (options.rendezvous.backend == RendezvousBackend::kElastic)
+    return transport::parse_address(options.rendezvous.endpoint);
   if (options.rendezvous.backend == RendezvousBackend::kEtcd) return transport::Address{};
   if (nodes == 1) return transport::Address{.host = "127.0.0.1", .port = std::uint16_t(options.store_port.value_or(0))};
   const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
@@ -93,8 +94,8 @@ Result<transport::Address> store_address(const JobOptions& options, const std::s
   if (options.node != 0) return wanted;
   // A literal loopback address is intended: several agents on one machine. A name that resolves to one is a mistake.
   const bool meant = is_loopback_text(wanted);
-  const auto found = TUTTI_TRY(
-      rendezvous::serving_addresses(wanted, "--master-addr", meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo));
+  const auto found = TUTTI_TRY(rendezvous::serving_addresses(
+      wanted, "--master-addr", meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo));
   return found.front();
 }
 
@@ -249,7 +250,9 @@ Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
   std::string host = nodes.store.host;
   if (is_one_node(nodes)) {
     const transport::Address wanted{.host = nodes.master_address};
-    host = TUTTI_TRY(rendezvous::serving_addresses(wanted, "--master-addr", rendezvous::Identity::OneHost::kYes)).front().host;
+    host = TUTTI_TRY(rendezvous::serving_addresses(wanted, "--master-addr", rendezvous::Identity::OneHost::kYes))
+               .front()
+               .host;
   }
   nodes.master_port = TUTTI_TRY(port_of_program(host, wanted_port));
   return {};

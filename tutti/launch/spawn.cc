@@ -104,12 +104,12 @@ void set_variables(int rank, int ranks, const SpawnRendezvous& rendezvous) {
   for (const auto& [name, value] : environment) before.push_back(name);
   (void)launch::remove_stale(environment);  // only a launcher prints their names
   launch::set_worker_variables(environment, launch::WorkerVariables{.rank = rank,
-                                                    .world_size = ranks,
-                                                    .local_rank = rank,
-                                                    .local_world_size = ranks,
-                                                    .master_address = "127.0.0.1",
-                                                    .job = rendezvous.address.path.substr(1),
-                                                    .secret_fd = rendezvous.secret.get()});
+                                                                    .world_size = ranks,
+                                                                    .local_rank = rank,
+                                                                    .local_world_size = ranks,
+                                                                    .master_address = "127.0.0.1",
+                                                                    .job = rendezvous.address.path.substr(1),
+                                                                    .secret_fd = rendezvous.secret.get()});
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}) environment.erase(name);
   environment["TUTTI_INIT"] = "unix://" + rendezvous.address.path;
   (void)fcntl(rendezvous.secret.get(), F_SETFD, 0);  // a rank may become a program that joins

@@ -242,7 +242,7 @@ void Identifier::find_method() {
     for (const char* variable : {"MASTER_ADDR", "MASTER_PORT"})
       if (!has(variable)) missing_.push_back(variable);
     me.address = transport::Address{.host = value("MASTER_ADDR").value_or(""),
-                         .port = torchrun_ ? std::uint16_t(0) : master_port().value_or(0)};
+                                    .port = torchrun_ ? std::uint16_t(0) : master_port().value_or(0)};
     me.method = torchrun_ ? RendezvousMethod::kPorts : RendezvousMethod::kTcp;
     if (torchrun_) me.ports = derived_ports(me.job);
     me.address_source = torchrun_ ? "MASTER_ADDR" : "MASTER_ADDR and MASTER_PORT";

@@ -218,8 +218,8 @@ TEST(Identity, TuttiRun) {
   EXPECT_EQ(me.generation, 3u);
   EXPECT_EQ(good(with(kTuttiRun, {{"TUTTI_STORE", "unix:/run/x"}})).address.path, "/run/x");
   const Identity two = good(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7:1,[fd00::2]:2"}}));
-  EXPECT_THAT(two.stores,
-              testing::ElementsAre(transport::Address{.host = "10.0.0.7", .port = 1}, transport::Address{.host = "fd00::2", .port = 2}));
+  EXPECT_THAT(two.stores, testing::ElementsAre(transport::Address{.host = "10.0.0.7", .port = 1},
+                                               transport::Address{.host = "fd00::2", .port = 2}));
   EXPECT_EQ(two.address, two.stores[0]);
   EXPECT_EQ(two.unix_store, transport::Address{});
   const Identity here = good(with(kTuttiRun, {{"TUTTI_STORE", "unix:@x,10.0.0.7:1"}}));

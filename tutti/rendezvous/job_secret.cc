@@ -123,7 +123,8 @@ Result<std::optional<transport::Secret>> given_secret(const Environment& environ
   if (const auto path = lookup(environment, "TUTTI_SECRET_FILE")) return std::optional(TUTTI_TRY(secret_in(*path)));
   if (const auto text = lookup(environment, "TUTTI_SECRET")) return std::optional(transport::Secret::from_text(*text));
   if (const auto text = lookup(environment, "TUTTI_INSECURE")) {
-    if (*text == "1" || *text == "true" || *text == "yes" || *text == "on") return std::optional(transport::Secret::none());
+    if (*text == "1" || *text == "true" || *text == "yes" || *text == "on")
+      return std::optional(transport::Secret::none());
     if (*text != "0" && *text != "false" && *text != "no" && *text != "off")
       return Error{.code = Code::kUsage,
                    .detail = "the environment variable TUTTI_INSECURE is \"" + *text + "\", expected 1 or 0"};

@@ -102,7 +102,8 @@ TEST_F(SecretOfJob, FromTheEnvironmentInOrder) {
   environment_["TUTTI_SECRET"] = "swordfish";
   EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret), print(transport::Secret::from_text("swordfish")));
   environment_["TUTTI_SECRET_FILE"] = write("key", "from a file\n", 0600);
-  EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret), print(transport::Secret::from_text("from a file")));
+  EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret),
+            print(transport::Secret::from_text("from a file")));
   const Fd memory(::memfd_create("secret", MFD_CLOEXEC));
   const transport::Secret made = transport::Secret::random();
   ASSERT_EQ(::write(memory.get(), made.bytes().data(), 32), 32);

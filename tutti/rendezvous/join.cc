@@ -36,8 +36,8 @@ Result<std::string> first_host_in(const std::string& path) {
 // host in a file.
 Status complete(Identity& identity, const Environment& environment) {
   if (identity.method == RendezvousMethod::kUnix && !identity.address.is_unix())
-    identity.address =
-        transport::Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(identity.job) + ".sock"};
+    identity.address = transport::Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" +
+                                                  file_name_of(identity.job) + ".sock"};
   if (identity.method == RendezvousMethod::kPorts && identity.address.host.empty())
     identity.address.host = TUTTI_TRY(first_host_in(identity.path));
   if (identity.method == RendezvousMethod::kTcp && identity.one_host == Identity::OneHost::kUnknown) {
@@ -53,8 +53,8 @@ bool is_closed(const Identity& identity) {
   if (identity.one_host == Identity::OneHost::kYes) return true;
   if (identity.method != RendezvousMethod::kTcp || identity.one_host == Identity::OneHost::kNo) return false;
   const auto places = resolve(identity.address);
-  return places.ok() &&
-         std::all_of(places->begin(), places->end(), [](const transport::Address& place) { return transport::is_loopback(place); });
+  return places.ok() && std::all_of(places->begin(), places->end(),
+                                    [](const transport::Address& place) { return transport::is_loopback(place); });
 }
 
 Result<JobSecret> secret_of(const Identity& identity, const Environment& environment) {

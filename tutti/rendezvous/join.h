@@ -45,9 +45,10 @@ struct Membership {
   std::uint32_t generation = 0;
   transport::Credentials credentials;        // for connections between ranks
   transport::Credentials store_credentials;  // for the store; an agent's outlives generations
-  std::unique_ptr<Store> store;   // keys below the job's generation; null for a world of one
+  std::unique_ptr<Store> store;              // keys below the job's generation; null for a world of one
   std::vector<transport::Address> stores;    // where this rank reaches it: with a standby, two places
-  transport::Address store_address;   // where the store is served, the same for all ranks; empty for a file and for a world of one
+  transport::Address
+      store_address;       // where the store is served, the same for all ranks; empty for a file and for a world of one
   std::string local_host;  // numeric address of this machine that reached the store; empty where no network was used
   std::string started_by;  // "tutti run", "torchrun", "mpirun", "srun", "by hand", "alone"
   std::unique_ptr<StoreServer> server;  // where this rank serves the store; outlives `store` of every rank

@@ -188,7 +188,8 @@ TEST(Join, TheStoreOfTuttiRunAtAUnixSocketWhereThatCanBeReached) {
   const transport::Secret key = transport::Secret::random();
   ASSERT_EQ(::write(secret.get(), key.bytes().data(), 32), 32);
   const int agent = ranks.start_helper([&](int out) {
-    auto server = StoreServer::start(transport::Address{.host = "127.0.0.1"}, transport::Credentials{key, "j17", 0}).or_throw();
+    auto server =
+        StoreServer::start(transport::Address{.host = "127.0.0.1"}, transport::Credentials{key, "j17", 0}).or_throw();
     const std::string lines = to_string(server->unix_address().or_throw()) + "\n" + to_string(server->address()) + "\n";
     if (::write(out, lines.data(), lines.size()) > 0) ::pause();
   });
@@ -222,7 +223,9 @@ TEST(Join, TheStoreOfTuttiRunAtAUnixSocketWhereThatCanBeReached) {
 TEST(JoinFails, AWrongSecretAtTheUnixSocketOfTuttiRun) {
   Ranks ranks;
   const int agent = ranks.start_helper([&](int out) {
-    auto server = StoreServer::start(transport::Address{.host = "127.0.0.1"}, transport::Credentials{transport::Secret::random(), "j17", 0}).or_throw();
+    auto server = StoreServer::start(transport::Address{.host = "127.0.0.1"},
+                                     transport::Credentials{transport::Secret::random(), "j17", 0})
+                      .or_throw();
     const std::string line = to_string(server->unix_address().or_throw()) + "," + to_string(server->address()) + "\n";
     if (::write(out, line.data(), line.size()) > 0) ::pause();
   });

@@ -91,7 +91,8 @@ Error explain(Error error, const Identity& identity) {
   if (error.code == Code::kUnreachable && identity.method != RendezvousMethod::kUnix) {
     const auto places = resolve(identity.address);
     if (places.ok() && !identity.address.is_unix() && identity.one_host != Identity::OneHost::kYes &&
-        std::all_of(places->begin(), places->end(), [](const transport::Address& place) { return transport::is_loopback(place); }))
+        std::all_of(places->begin(), places->end(),
+                    [](const transport::Address& place) { return transport::is_loopback(place); }))
       error.hint += std::string(error.hint.empty() ? "" : "; ") + identity.address.host +
                     " is this very machine: if rank 0 runs on another one, give its address";
   }
@@ -126,13 +127,15 @@ Result<ReachedStore> dial(const Identity& identity, const transport::Credentials
   auto here = dial_here(identity, credentials, deadline);
   if (!here.ok()) return explain(here.error(), identity);
   if (*here) return **std::move(here);
-  auto store = TcpStore::connect(identity.stores.empty() ? std::vector<transport::Address>{identity.address} : identity.stores,
-                                 credentials, identity.rank, deadline);
+  auto store =
+      TcpStore::connect(identity.stores.empty() ? std::vector<transport::Address>{identity.address} : identity.stores,
+                        credentials, identity.rank, deadline);
   if (!store.ok()) return explain(store.error(), identity);
   return reached(*std::move(store));
 }
 
-Result<ReachedStore> dial_round(const Identity& identity, const transport::Credentials& credentials, Deadline deadline) {
+Result<ReachedStore> dial_round(const Identity& identity, const transport::Credentials& credentials,
+                                Deadline deadline) {
   std::optional<Error> stranger;  // somebody else at one of the ports
   double next_report = kReportEvery;
   const std::string where = "ports " + ports_text(identity.ports) + " of " + identity.address.host;
@@ -163,7 +166,8 @@ Result<ReachedStore> dial_round(const Identity& identity, const transport::Crede
 
 }  // namespace
 
-Result<ReachedStore> reach_served_store(const Identity& identity, const transport::Credentials& credentials, Deadline deadline) {
+Result<ReachedStore> reach_served_store(const Identity& identity, const transport::Credentials& credentials,
+                                        Deadline deadline) {
   if (identity.method != RendezvousMethod::kAgent && identity.rank == 0) return serve(identity, credentials);
   if (identity.method == RendezvousMethod::kPorts && identity.ports.size() > 1)
     return dial_round(identity, credentials, deadline);
@@ -219,7 +223,7 @@ std::string loopback_line(const std::string& name, const std::string& hosts_text
 }
 
 Result<std::vector<transport::Address>> serving_addresses(const transport::Address& wanted, const std::string& source,
-                                               Identity::OneHost one_host) {
+                                                          Identity::OneHost one_host) {
   const auto usage = [](std::string detail, std::string hint) {
     return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
   };

@@ -17,14 +17,16 @@ namespace tutti::rendezvous {
 struct ReachedStore {
   std::unique_ptr<StoreServer> server;  // rank 0's, unless an agent serves; destroyed after `store`
   std::unique_ptr<Store> store;
-  transport::Address address;              // of the server; empty for a file
-  std::vector<transport::Address> stores;  // where `store` was reached, for further connections of this rank; empty for a file
-  std::string local_host;       // numeric address of this machine that reached it; empty where no network was used
+  transport::Address address;  // of the server; empty for a file
+  std::vector<transport::Address>
+      stores;              // where `store` was reached, for further connections of this rank; empty for a file
+  std::string local_host;  // numeric address of this machine that reached it; empty where no network was used
 };
 
 // Over TCP or a Unix socket: RendezvousMethod::kAgent, kTcp, kPorts and kUnix. `identity.address` holds the address
 // (for kUnix: the path of the socket). Errors name the address, the variable it came from, and how long was tried.
-Result<ReachedStore> reach_served_store(const Identity& identity, const transport::Credentials& credentials, Deadline deadline);
+Result<ReachedStore> reach_served_store(const Identity& identity, const transport::Credentials& credentials,
+                                        Deadline deadline);
 
 // In the file at `identity.path`. The ranks share the secret through the file, which only this user may read or write
 // (else kRefused); it replaces `credentials.secret` unless `secret_given`.
@@ -40,7 +42,7 @@ Error joining_error(Error error, const Identity& identity);
 // machine (the error lists those that are), or the ranks are on several hosts and only loopback is left (the error
 // shows the line of /etc/hosts to change).
 Result<std::vector<transport::Address>> serving_addresses(const transport::Address& wanted, const std::string& source,
-                                               Identity::OneHost one_host);
+                                                          Identity::OneHost one_host);
 
 // "127.0.1.1 node1 (line 2 of /etc/hosts)": the line of a hosts file that makes `name` a loopback address; empty if
 // none does.

@@ -9,13 +9,15 @@ using ::testing::HasSubstr;
 using OneHost = Identity::OneHost;
 
 TEST(Serving, LiteralLoopbackIsItself) {
-  const auto places = serving_addresses(transport::Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kYes);
+  const auto places =
+      serving_addresses(transport::Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kYes);
   ASSERT_TRUE(places.ok());
   EXPECT_EQ(places->front(), (transport::Address{.host = "127.0.0.1", .port = 7}));
 }
 
 TEST(Serving, LocalhostIsTheSameToAllWhateverItsOrderInTheHostsFile) {
-  const auto places = serving_addresses(transport::Address{.host = "localhost", .port = 7}, "MASTER_ADDR", OneHost::kUnknown);
+  const auto places =
+      serving_addresses(transport::Address{.host = "localhost", .port = 7}, "MASTER_ADDR", OneHost::kUnknown);
   ASSERT_TRUE(places.ok());
   EXPECT_EQ(places->front().host, "127.0.0.1");
 }
@@ -39,7 +41,8 @@ TEST(Serving, SomebodyElsesAddressListsOurs) {
 }
 
 TEST(Serving, LoopbackIsNoPlaceForSeveralHosts) {
-  const auto places = serving_addresses(transport::Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kNo);
+  const auto places =
+      serving_addresses(transport::Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kNo);
   ASSERT_FALSE(places.ok());
   EXPECT_THAT(to_string(places.error()), HasSubstr("would advertise the loopback address 127.0.0.1 (MASTER_ADDR)"));
 }

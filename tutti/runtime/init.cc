@@ -158,9 +158,9 @@ struct Introductions {
   std::vector<CoreMask> cores;  // that the rank may use
 };
 
-Result<Introductions> exchange_introductions(rendezvous::Membership& m, const std::string& host, const std::string& shm_contact,
-                                             const Settings& settings, Deadline deadline,
-                                             const Store::Waiting& waiting) {
+Result<Introductions> exchange_introductions(rendezvous::Membership& m, const std::string& host,
+                                             const std::string& shm_contact, const Settings& settings,
+                                             Deadline deadline, const Store::Waiting& waiting) {
   const RankIntroduction mine{.boot = boot_id(),
                               .host = host,
                               .sharing = env("TUTTI_HOST_ID").value_or(host),
@@ -214,8 +214,8 @@ Result<std::string> advertised_host(const rendezvous::Membership& m, bool severa
   return host;
 }
 
-Status open_paths(Process& p, rendezvous::Membership& m, const Settings& settings, std::unique_ptr<transport::Host> host,
-                  const Introductions& ranks, Deadline deadline) {
+Status open_paths(Process& p, rendezvous::Membership& m, const Settings& settings,
+                  std::unique_ptr<transport::Host> host, const Introductions& ranks, Deadline deadline) {
   const int n = m.world_size;
   // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node; a machine's devices
   // are shared by its ranks all the same.
@@ -257,7 +257,8 @@ Status open_paths(Process& p, rendezvous::Membership& m, const Settings& setting
   for (int r = 0; r < n; ++r)
     if (p.world[r].node == p.world[p.rank].node) contacts.push_back(ranks.shm_contacts[r]), here.push_back(r);
   if (host && here.size() > 1) {
-    const std::size_t heap_limit = settings.heap_limit.value_or(transport::default_reserve(physical_memory(), int(here.size())));
+    const std::size_t heap_limit =
+        settings.heap_limit.value_or(transport::default_reserve(physical_memory(), int(here.size())));
     TUTTI_TRY(host->join(contacts, here, p.world[p.rank].local_rank, heap_limit, deadline));
     p.host = std::move(host);
     p.heap = std::make_unique<Heap>(p.host->arena());
@@ -359,8 +360,8 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
 // tutti run sets these variables for its programs; others get a warning, from one rank of each host.
 void warn_of_slow_start(const rendezvous::Membership& m) {
   if (m.started_by == "tutti run" || m.local_rank > 0) return;
-  const std::string text =
-      launch::slow_start_warning(env, launch::cpu_features(), usable_cores(), std::max(1, m.local_world_size), launch::loaded_openblas_core());
+  const std::string text = launch::slow_start_warning(env, launch::cpu_features(), usable_cores(),
+                                                      std::max(1, m.local_world_size), launch::loaded_openblas_core());
   if (!text.empty()) log::warn(text);
 }
 

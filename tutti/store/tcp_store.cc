@@ -46,11 +46,13 @@ Error lost(const std::string& server) {
 
 // A connection that the server let in. One that is closed in the middle of the handshake is tried again: a server under
 // attack may have dropped us with the crowd.
-Result<Fd> let_in(const transport::Address& server, const transport::Credentials& credentials, int rank, bool retry, Deadline deadline) {
+Result<Fd> let_in(const transport::Address& server, const transport::Credentials& credentials, int rank, bool retry,
+                  Deadline deadline) {
   for (int attempt = 1;; ++attempt) {
     Fd fd = TUTTI_TRY(connect(server, deadline, retry));
-    const Status status = transport::handshake_as_client(fd.get(), credentials, transport::Hello{.role = transport::Role::kStore, .rank = rank},
-                                              deadline.at_most(kStoreHandshakeLimit));
+    const Status status = transport::handshake_as_client(
+        fd.get(), credentials, transport::Hello{.role = transport::Role::kStore, .rank = rank},
+        deadline.at_most(kStoreHandshakeLimit));
     if (status.ok()) return fd;
     if (status.error().code != Code::kPeerLost || attempt == kHandshakeAttempts || deadline.expired()) return status;
   }
@@ -78,13 +80,15 @@ Result<bool> open_session(int fd, std::uint64_t client, Deadline deadline) {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpStore>> TcpStore::connect(const transport::Address& server, const transport::Credentials& credentials, int rank,
+Result<std::unique_ptr<TcpStore>> TcpStore::connect(const transport::Address& server,
+                                                    const transport::Credentials& credentials, int rank,
                                                     Deadline deadline) {
   return connect(std::vector<transport::Address>{server}, credentials, rank, deadline);
 }
 
-Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::vector<transport::Address> servers, const transport::Credentials& credentials,
-                                                    int rank, Deadline deadline) {
+Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::vector<transport::Address> servers,
+                                                    const transport::Credentials& credentials, int rank,
+                                                    Deadline deadline) {
   if (servers.empty()) return invalid_argument("no server of a store was named");
   std::unique_ptr<TcpStore> store(new TcpStore(std::move(servers), credentials, rank));
   {

@@ -49,11 +49,13 @@ class TcpStore final : public Store {
  public:
   // Waits for a server that is not up yet, until the deadline; a server that refuses us, or speaks another protocol, is
   // an error at once. `rank`: of this process in the world, -1 if it has none yet.
-  static Result<std::unique_ptr<TcpStore>> connect(const transport::Address& server, const transport::Credentials& credentials, int rank,
+  static Result<std::unique_ptr<TcpStore>> connect(const transport::Address& server,
+                                                   const transport::Credentials& credentials, int rank,
                                                    Deadline deadline);
   // One or more servers. kUnreachable names them all.
-  static Result<std::unique_ptr<TcpStore>> connect(std::vector<transport::Address> servers, const transport::Credentials& credentials,
-                                                   int rank, Deadline deadline);
+  static Result<std::unique_ptr<TcpStore>> connect(std::vector<transport::Address> servers,
+                                                   const transport::Credentials& credentials, int rank,
+                                                   Deadline deadline);
   ~TcpStore() override;
 
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;

@@ -19,7 +19,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Deadline soon_over_tcp() { return Deadline::after_seconds(60); }
-transport::Credentials tcp_credentials() { return {.secret = transport::Secret::from_text("open sesame"), .job = "job"}; }
+transport::Credentials tcp_credentials() {
+  return {.secret = transport::Secret::from_text("open sesame"), .job = "job"};
+}
 
 class TcpWorld : public StoreWorld {
  public:
@@ -183,8 +185,8 @@ TEST_F(TcpStoreTest, TheSameTableAtAUnixSocketForTheSameSecret) {
   auto store = TcpStore::connect(address, tcp_credentials(), 0, soon_over_tcp()).or_throw();
   store->set("a", "b").or_throw();
   EXPECT_EQ(client()->get("a", soon_over_tcp()).or_throw(), "b");
-  const auto guess = TcpStore::connect(address, {.secret = transport::Secret::from_text("guess"), .job = tcp_credentials().job}, 0,
-                                       soon_over_tcp());
+  const auto guess = TcpStore::connect(
+      address, {.secret = transport::Secret::from_text("guess"), .job = tcp_credentials().job}, 0, soon_over_tcp());
   ASSERT_FALSE(guess.ok());
   EXPECT_THAT(to_string(guess.error()), HasSubstr("Refused: the store at unix:@tutti-"));
   EXPECT_THAT(to_string(guess.error()), HasSubstr("holds another secret"));
@@ -229,7 +231,8 @@ TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreDifferentErrors) {
               HasSubstr(where + " belongs to another job"));
   EXPECT_THAT(refusal({.secret = transport::Secret::from_text("guess"), .job = "job"}),
               HasSubstr(where + " holds another secret (ours has fingerprint "));
-  EXPECT_THAT(refusal({.secret = transport::Secret::none(), .job = "job"}), HasSubstr(where + " demands the job's secret"));
+  EXPECT_THAT(refusal({.secret = transport::Secret::none(), .job = "job"}),
+              HasSubstr(where + " demands the job's secret"));
   EXPECT_THAT(refusal({.secret = tcp_credentials().secret, .job = "job", .generation = 3}),
               HasSubstr(where + " is at generation 0 of the job, this process belongs to generation 3"));
 }

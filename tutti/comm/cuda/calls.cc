@@ -30,7 +30,9 @@ class DeviceCopy final : public comm::Operation {
                                "copy on the GPU"));
     return copied_.record(stream_);
   }
-  Result<comm::Progress> step() override { return TUTTI_TRY(copied_.has_passed()) ? comm::Progress::kDone : comm::Progress::kBlocked; }
+  Result<comm::Progress> step() override {
+    return TUTTI_TRY(copied_.has_passed()) ? comm::Progress::kDone : comm::Progress::kBlocked;
+  }
   void blockers(comm::Blockers& blockers) const override {
     blockers.on_device = true;
     blockers.look_again = kLookAgain;

@@ -222,7 +222,7 @@ class StagedOperation final : public comm::Operation {
 }  // namespace
 
 Result<std::unique_ptr<comm::Operation>> start_staged(const StagedSetup& setup, const Request& request,
-                                                std::uint64_t sequence, Event ready) {
+                                                      std::uint64_t sequence, Event ready) {
   auto operation = std::make_unique<StagedOperation>(setup, request, sequence);
   TUTTI_TRY(operation->begin(std::move(ready)));
   return std::unique_ptr<comm::Operation>(std::move(operation));

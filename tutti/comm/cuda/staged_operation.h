@@ -11,7 +11,8 @@
 namespace tutti::cuda {
 
 // Starts a call on CPU memory, as the group would.
-using StartOnHost = std::function<Result<std::unique_ptr<comm::Operation>>(const Request& request, std::uint64_t sequence)>;
+using StartOnHost =
+    std::function<Result<std::unique_ptr<comm::Operation>>(const Request& request, std::uint64_t sequence)>;
 
 // Makes sends to one peer start in the order of the calls, whichever copy is ready first. Used by the driver only.
 struct SendTurns {
@@ -30,6 +31,6 @@ struct StagedSetup {
 // Borrowed objects must outlive the operation. If the GPU still uses the buffers a few seconds after the operation's
 // end, the memory and streams are abandoned and never reused.
 Result<std::unique_ptr<comm::Operation>> start_staged(const StagedSetup& setup, const Request& request,
-                                                std::uint64_t sequence, Event ready);
+                                                      std::uint64_t sequence, Event ready);
 
 }  // namespace tutti::cuda

@@ -75,7 +75,8 @@ class Submission {
   Request request;
   CallSite site;  // of the call
   std::uint64_t sequence = 0;
-  comm::Operation* operation = nullptr;  // null: not started. Owned, the group's own, or on the stack of the call that waits
+  comm::Operation* operation =
+      nullptr;  // null: not started. Owned, the group's own, or on the stack of the call that waits
   std::unique_ptr<comm::Operation> owned;
   cuda::Event ready;                       // of a call on a GPU: where the caller's stream stood
   std::optional<Deadline> deadline;        // from submission
@@ -138,7 +139,8 @@ class CallQueue {
   DriverLock& driver() TUTTI_RETURNS_CAPABILITY(driver_) { return driver_; }
   // Carry out a call on the calling thread: one whose operation has started, or one that the paths start. An operation
   // that is not owned has to stay until they return.
-  Status run_inline(comm::StartedOperation started, const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
+  Status run_inline(comm::StartedOperation started, const Request& request, std::uint64_t sequence)
+      TUTTI_RELEASE(driver_);
   Status run_inline(const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
 
   std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;

@@ -242,7 +242,9 @@ TEST_F(CallQueueTest, APeerThatIsGoneFailsTheCall) {
 
 TEST_F(CallQueueTest, APeerThatHasDoneItsPartMayGo) {
   Call& call = collective();
-  call.act = [&]() -> Result<comm::Progress> { return call.steps > 1 ? comm::Progress::kDone : comm::Progress::kBlocked; };
+  call.act = [&]() -> Result<comm::Progress> {
+    return call.steps > 1 ? comm::Progress::kDone : comm::Progress::kBlocked;
+  };
   trouble_ = Trouble{Error{.detail = "has left"}};
   EXPECT_TRUE(turn());
   EXPECT_EQ(call.error(), "");

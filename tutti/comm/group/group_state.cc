@@ -196,7 +196,8 @@ std::optional<Trouble> GroupState::check(Submission& call, Clock::time_point tim
 void GroupState::compare(Submission& call, const std::vector<int>& awaited) {
   const Request& r = call.request;
   call.compare_after *= 2;
-  const std::string count = r.kind == Kind::kBarrier || comm::has_splits(r) ? std::string("-") : std::to_string(r.count);
+  const std::string count =
+      r.kind == Kind::kBarrier || comm::has_splits(r) ? std::string("-") : std::to_string(r.count);
   diagnosis_.compare({.sequence = call.sequence,
                       .signature = detail::words(
                           std::to_string(call.sequence), " ", name(r.kind), " ", name(r.dtype), " ",

@@ -79,7 +79,7 @@ class GroupState final : private CallQueue::Owner {
   const Duration limit_;
   std::atomic<std::uint64_t> children_{0};
   const std::shared_ptr<FlightTrack> flight_;  // null: off, or a group of one
-  comm::Blockers blockers_;                          // the driver's, in check()
+  comm::Blockers blockers_;                    // the driver's, in check()
 
   const Peers peers_;
   Paths paths_;

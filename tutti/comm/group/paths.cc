@@ -55,8 +55,8 @@ Status Paths::open(const GatherTexts& gather, Deadline deadline) {
   TUTTI_TRY(open_links(deadline));
   if (spec_.id == kWorldId && hosts_.count() > 1) TUTTI_TRY(learn_network(deadline));
   if (!direct_) open_plans();
-  point_to_point_ =
-      std::make_unique<comm::PointToPoint>(link_pointers_[kMessages], [this](int peer) { return peers_.has_left(peer); });
+  point_to_point_ = std::make_unique<comm::PointToPoint>(link_pointers_[kMessages],
+                                                         [this](int peer) { return peers_.has_left(peer); });
   return open_nccl(deadline);
 }
 
@@ -138,9 +138,9 @@ void Paths::open_shared_links(int purpose) {
     const auto allocate = [heap = process_.heap.get(), memory = &memory_](std::size_t bytes) {
       return memory->allocate(*heap, bytes);
     };
-    links_[purpose][r] = std::make_unique<transport::ShmLink>(memory_.control.link(purpose, std::min(mine, i), std::max(mine, i)),
-                                                   mine < i ? 0 : 1, process_.heap->at(0), process_.host->base(local),
-                                                   allocate, process_.host->bell(local), peer_gone_[r].get());
+    links_[purpose][r] = std::make_unique<transport::ShmLink>(
+        memory_.control.link(purpose, std::min(mine, i), std::max(mine, i)), mine < i ? 0 : 1, process_.heap->at(0),
+        process_.host->base(local), allocate, process_.host->bell(local), peer_gone_[r].get());
   }
 }
 
@@ -148,7 +148,8 @@ void Paths::open_plans() {
   selector_ = std::make_unique<comm::Selector>(hosts_, process_.network, process_.algorithm);
   planned_ = std::make_unique<comm::PlannedCalls>(link_pointers_[kCollectives], rank(), hosts_, *selector_);
   if (rank() != 0 || !log::wants("select")) return;
-  const std::string between = hosts_.count() > 1 ? ", between them " + comm::network_text(process_.network.between) : "";
+  const std::string between =
+      hosts_.count() > 1 ? ", between them " + comm::network_text(process_.network.between) : "";
   log::info("group " + spec_.name + ", " + std::to_string(size()) + " ranks on " + std::to_string(hosts_.count()) +
             " hosts" + between + ":\n" + selector_->to_string());
 }
@@ -209,7 +210,8 @@ Status Paths::learn_network(Deadline deadline) {
     return failed(std::move(error), 0);
   }
   process_.network.crowded = words->starts_with(kCrowded);
-  process_.network.between = TUTTI_TRY(comm::from_words(process_.network.crowded ? words->substr(kCrowded.size()) : *words));
+  process_.network.between =
+      TUTTI_TRY(comm::from_words(process_.network.crowded ? words->substr(kCrowded.size()) : *words));
   return {};
 }
 
@@ -249,7 +251,8 @@ void run_alone(const Request& request) {
 }
 
 Result<comm::StartedOperation> Paths::start(const Request& request, std::uint64_t sequence) {
-  if (backend_) return comm::StartedOperation(TUTTI_TRY(comm::start_carried(*backend_, request, sequence, rank(), size())));
+  if (backend_)
+    return comm::StartedOperation(TUTTI_TRY(comm::start_carried(*backend_, request, sequence, rank(), size())));
   if (request.kind == Kind::kSend) return comm::StartedOperation(point_to_point_->make_send(request, sequence));
   if (request.kind == Kind::kRecv) return comm::StartedOperation(point_to_point_->make_recv(request, sequence));
   if (direct_) return comm::StartedOperation(std::make_unique<comm::DirectOperation>(*direct_, request, sequence));

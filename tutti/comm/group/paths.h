@@ -93,14 +93,14 @@ class Paths {
   const GroupSpec& spec_;
   const Peers& peers_;
   const Duration limit_;
-  comm::Hosts hosts_;            // of the members; none in a group of one
+  comm::Hosts hosts_;      // of the members; none in a group of one
   std::vector<int> here_;  // members on this host
   std::atomic<std::uint32_t>* poison_word_ = nullptr;
   comm::GroupMemory memory_;
   std::unique_ptr<comm::DirectChannel> direct_;
-  std::unique_ptr<comm::Backend> backend_;             // carries all CPU memory, if there is one
-  cuda::Calls cuda_;                             // the calls on GPUs; loads nothing before the first of them
-  Mutex alone_mutex_;                            // around cuda_ in a group of one, which has no driver
+  std::unique_ptr<comm::Backend> backend_;                  // carries all CPU memory, if there is one
+  cuda::Calls cuda_;                                        // the calls on GPUs; loads nothing before the first of them
+  Mutex alone_mutex_;                                       // around cuda_ in a group of one, which has no driver
   std::vector<std::unique_ptr<transport::Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<transport::Link*> link_pointers_[2];
   std::unique_ptr<comm::Selector> selector_;

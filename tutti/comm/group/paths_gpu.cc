@@ -62,7 +62,8 @@ Result<std::unique_ptr<comm::Operation>> Paths::start_for_device(const Request& 
   return std::unique_ptr<comm::Operation>(std::make_unique<Kept>(*started.operation));
 }
 
-Result<comm::StartedOperation> Paths::start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready) {
+Result<comm::StartedOperation> Paths::start_on_device(const Request& request, std::uint64_t sequence,
+                                                      cuda::Event ready) {
   return comm::StartedOperation(TUTTI_TRY(cuda_.start(request, sequence, std::move(ready))));
 }
 

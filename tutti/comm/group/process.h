@@ -59,7 +59,7 @@ struct Process {
   std::shared_ptr<void> keep_alive;        // what the store needs: the server, on the rank that serves it
   std::unique_ptr<ProgressPage> page;      // what this rank does, for its agent; null without one
   std::unique_ptr<FlightRecorder> flight;  // null: off; some of it is in the page
-  std::unique_ptr<transport::Host> host;              // null where no other rank shares this machine's memory
+  std::unique_ptr<transport::Host> host;   // null where no other rank shares this machine's memory
   std::unique_ptr<Heap> heap;              // in host->arena()
   comm::LeftGroups left_groups;
   std::unique_ptr<transport::TcpTransport> tcp;

@@ -39,7 +39,8 @@ Result<std::unique_ptr<ProgressThread>> ProgressThread::create(transport::Host* 
   return as_result([&] { return std::unique_ptr<ProgressThread>(new ProgressThread(host, std::move(watched))); });
 }
 
-ProgressThread::ProgressThread(transport::Host* host, std::vector<Watched> watched) : host_(host), watched_(std::move(watched)) {
+ProgressThread::ProgressThread(transport::Host* host, std::vector<Watched> watched)
+    : host_(host), watched_(std::move(watched)) {
   reserve();
   if (!host_) own_bell_ = make_eventfd().or_throw();
   bell_fd_ = host_ ? host_->own_bell_fd() : own_bell_.get();

@@ -41,7 +41,7 @@ class ProgressThread {
 
  private:
   ProgressThread(transport::Host* host, std::vector<Watched> watched);  // throws
-  void reserve();                                            // before the thread
+  void reserve();                                                       // before the thread
   void run();
   bool drive_all();
   bool awaits_much();

@@ -10,7 +10,8 @@
 
 namespace tutti::comm {
 
-PlannedCalls::PlannedCalls(std::span<transport::Link* const> links, int rank, const Hosts& hosts, const Selector& selector)
+PlannedCalls::PlannedCalls(std::span<transport::Link* const> links, int rank, const Hosts& hosts,
+                           const Selector& selector)
     : links_(links), rank_(rank), hosts_(hosts), selector_(selector) {}
 
 // Staged copies and scratch memory are proportional to the vector, by the same factor on all ranks, so all ranks cut at

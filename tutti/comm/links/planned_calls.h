@@ -16,7 +16,7 @@ namespace tutti::comm {
 // Threads: one at a time (the driver of the group).
 class PlannedCalls {
  public:
-  static constexpr std::size_t kKept = 64;  // cached plans; the least recently used one is evicted
+  static constexpr std::size_t kKept = 64;              // cached plans; the least recently used one is evicted
   static constexpr std::size_t kKeptSteps = 256 << 10;  // of all cached plans: about 25 MB
 
   // `links`, `hosts` and `selector` must outlive it.

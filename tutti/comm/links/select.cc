@@ -13,7 +13,7 @@ namespace tutti::comm {
 namespace {
 
 constexpr int kKinds = int(Kind::kSend);  // the kinds that have plans
-constexpr double kWorthIt = 0.9;  // of the simpler algorithm's time
+constexpr double kWorthIt = 0.9;          // of the simpler algorithm's time
 constexpr std::size_t kLongest = std::size_t(1) << 40;
 constexpr std::size_t kNoEnd = ~std::size_t(0);
 

@@ -15,7 +15,8 @@ std::uint32_t current_core() { return std::uint32_t(::sched_getcpu()); }
 
 }  // namespace
 
-DirectChannel::DirectChannel(transport::Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank)
+DirectChannel::DirectChannel(transport::Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks,
+                             int rank)
     : host_(host), heap_(heap), memory_(memory), control_(memory.control), rank_(rank), size_(int(local_ranks.size())) {
   for (int r = 0; r < size_; ++r)
     if (r != rank_) bells_.push_back(host_.bell(local_ranks[r]));

@@ -107,7 +107,8 @@ class GroupControl {
   // The link between two ranks (a < b) for one of two purposes: 0 for collectives, 1 for send and recv.
   transport::ShmLinkControl* link(int purpose, int a, int b) const {
     const int pair = b * (b - 1) / 2 + a;
-    return reinterpret_cast<transport::ShmLinkControl*>(base_ + layout_.links) + purpose * (ranks_ * (ranks_ - 1) / 2) + pair;
+    return reinterpret_cast<transport::ShmLinkControl*>(base_ + layout_.links) + purpose * (ranks_ * (ranks_ - 1) / 2) +
+           pair;
   }
 
  private:

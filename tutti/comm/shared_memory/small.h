@@ -24,7 +24,7 @@ void finish_small(const Request& request, int rank, int size, std::span<const vo
 
 // The state of a call that runs entirely on the caller's stack, as long as it needs only a short spin.
 struct InlineCall {
-  std::uint64_t word = 0;  // 0: nothing posted, the call cannot run this way; otherwise what this rank has posted
+  std::uint64_t word = 0;      // 0: nothing posted, the call cannot run this way; otherwise what this rank has posted
   std::uint64_t sequence = 0;  // the sequence number that the call has taken
   bool is_leaving = false;     // this rank has done its share of the work and has posted that in `word`
   bool done = false;           // the output is written; if false, some peers have not posted yet

@@ -1,9 +1,9 @@
-#include "tutti/launch/affinity/binding.h"
-
 #include <hwloc.h>
 
 #include <cerrno>
 #include <memory>
+
+#include "tutti/launch/affinity/binding.h"
 
 namespace tutti::launch {
 namespace {

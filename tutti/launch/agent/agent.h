@@ -39,7 +39,7 @@ struct AgentSpec : AgentOptions {
   std::string host;                    // its name, for messages
   std::string job;
   int max_restarts = 0;                      // for the program to know; NodesOptions::judge decides about restarts
-  transport::Credentials credentials;                   // for the job's store
+  transport::Credentials credentials;        // for the job's store
   int secret_fd = -1;                        // -1: none
   int kept_memory_fd = -1;                   // base/memory.h; -1: none
   std::string flight_folder;                 // for flight records; empty: in log_dir, one folder for each attempt

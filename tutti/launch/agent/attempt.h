@@ -8,9 +8,9 @@
 #include <string>
 
 #include "tutti/launch/agent/workers.h"
+#include "tutti/launch/membership/rendezvous.h"
 #include "tutti/launch/monitor/monitor.h"
 #include "tutti/launch/monitor/peer_agents.h"
-#include "tutti/launch/membership/rendezvous.h"
 
 namespace tutti::launch {
 

@@ -13,7 +13,9 @@ TEST(OwnAddress, ReachesTheFirstReachableEndpoint) {
   EXPECT_EQ(own_address_toward("no-such-host.invalid:2379,https://127.0.0.1").or_throw(), "127.0.0.1");
   EXPECT_EQ(own_address_toward("[::1]:2379").or_throw(), "::1");
   const std::string own = transport::local_addresses().front();
-  EXPECT_TRUE(transport::is_local_address(own_address_toward(to_string(transport::Address{.host = own, .port = 1})).or_throw())) << own;
+  EXPECT_TRUE(
+      transport::is_local_address(own_address_toward(to_string(transport::Address{.host = own, .port = 1})).or_throw()))
+      << own;
 }
 
 TEST(OwnAddress, AnErrorNamesTheEndpoints) {

@@ -159,7 +159,8 @@ void FailoverStandby::turn() {
   if (!participants) return;
   const Voters voters = Voters::of(*participants);
   votes_->ask_votes(voters.round);
-  if (server_->in_doubt() && may_take_over(voters)) (void)server_->serve_alone();  // refused: asked again in the next turn
+  if (server_->in_doubt() && may_take_over(voters))
+    (void)server_->serve_alone();  // refused: asked again in the next turn
 }
 
 bool FailoverStandby::may_take_over(const Voters& voters) {
@@ -187,8 +188,8 @@ bool FailoverStandby::primary_has_ended() const {
 // where the store once was. A redirect left there would lead the whole job astray. So only a store that began empty
 // gets one: a store that took over from any other, ours included, has the list of former addresses in its table.
 
-Redirect::Redirect(std::vector<transport::Address> former, const transport::Address& here, transport::Credentials credentials,
-                   std::function<void(const std::string&)> say)
+Redirect::Redirect(std::vector<transport::Address> former, const transport::Address& here,
+                   transport::Credentials credentials, std::function<void(const std::string&)> say)
     : former_(list_of(std::move(former))),
       here_(to_string(here)),
       credentials_(std::move(credentials)),

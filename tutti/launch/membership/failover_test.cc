@@ -274,7 +274,8 @@ TEST(Redirect, LeavesAStoreAloneThatTookOver) {
 }
 
 TEST(Redirect, LeavesOtherJobsAlone) {
-  const auto server = StoreServer::start(kAny, {.secret = transport::Secret::from_text("open sesame"), .job = "other"}).or_throw();
+  const auto server =
+      StoreServer::start(kAny, {.secret = transport::Secret::from_text("open sesame"), .job = "other"}).or_throw();
   // A store that is left alone shows how often the redirect looks.
   const auto ours = StoreServer::start(kAny, kJob).or_throw();
   ours->local()->set(keys::kFormer, to_string(kHere)).or_throw();

@@ -165,8 +165,8 @@ std::set<std::uint64_t> HeartbeatTable::votes(std::int32_t round) const {
 }
 
 Result<std::unique_ptr<HeartbeatCenter>> HeartbeatCenter::open(const std::string& host, std::uint16_t port,
-                                                               const transport::Credentials& credentials, HeartbeatTimes times,
-                                                               HeartbeatTable::Role role) {
+                                                               const transport::Credentials& credentials,
+                                                               HeartbeatTimes times, HeartbeatTable::Role role) {
   for (const std::uint16_t wanted : {port, std::uint16_t(0)}) {
     transport::SocketAddress address = TUTTI_TRY(transport::to_socket_address({.host = host, .port = wanted}));
     Fd socket = TUTTI_TRY(udp_socket(address.family()));
@@ -350,8 +350,10 @@ void HeartbeatClient::judge(Time now) {
 }
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::open(const std::string& center, std::uint64_t id,
-                                                   const transport::Credentials& credentials, HeartbeatTimes times, Voter voter) {
-  transport::SocketAddress address = TUTTI_TRY(transport::to_socket_address(TUTTI_TRY(transport::parse_address(center))));
+                                                   const transport::Credentials& credentials, HeartbeatTimes times,
+                                                   Voter voter) {
+  transport::SocketAddress address =
+      TUTTI_TRY(transport::to_socket_address(TUTTI_TRY(transport::parse_address(center))));
   Fd socket = TUTTI_TRY(udp_socket(address.family()));
   if (connect(socket.get(), address.get(), address.length) != 0)
     return system_error(errno, "could not reach " + center + " with heartbeats");

@@ -195,7 +195,8 @@ TEST(Heartbeat, AWrongSecretKeepsNobodyAlive) {
   const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   center->expect(1);
   const auto stranger =
-      Heartbeat::open(center->address(), 1, {.secret = transport::Secret::from_text("guess"), .job = "job"}, kTimes).or_throw();
+      Heartbeat::open(center->address(), 1, {.secret = transport::Secret::from_text("guess"), .job = "job"}, kTimes)
+          .or_throw();
   EXPECT_TRUE(test::eventually([&] { return stranger->lost() && !center->silent().empty(); }));
   EXPECT_FALSE(stranger->ever_heard());
   EXPECT_FALSE(center->heard(1).has_value());

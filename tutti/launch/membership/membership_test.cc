@@ -348,9 +348,10 @@ TEST(MembershipTable, AllNodesLearnThatOneHasTheFailoverSwitchedOff) {
   JoinRequest other = table.request_of("b", 1);
   other.failover = false;
   table.come(other);
-  EXPECT_THAT(table.told(kRefuse), AllOf(HasSubstr("b: Mismatch: node 1 (host-b at 10.0.0.2) has the failover of the store off, "
-                                                   "but where the nodes meet it is on"),
-                                         HasSubstr("same failover= in --rdzv-conf")));
+  EXPECT_THAT(table.told(kRefuse),
+              AllOf(HasSubstr("b: Mismatch: node 1 (host-b at 10.0.0.2) has the failover of the store off, "
+                              "but where the nodes meet it is on"),
+                    HasSubstr("same failover= in --rdzv-conf")));
 }
 
 TEST(MembershipTable, ANodeThatComesAfterAContradictionLearnsOfIt) {

@@ -128,8 +128,10 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
       options.is_host = TUTTI_TRY(true_or_false(key, value, "leave it out to find that out"));
     } else if (key == "failover") {
       if (options.backend == RendezvousBackend::kEtcd)
-        return usage("--rdzv-conf failover is not for --rdzv-backend etcd, which replicates its own data", "leave it out");
-      options.failover = TUTTI_TRY(true_or_false(key, value, "false: the job ends with the node that serves its store"));
+        return usage("--rdzv-conf failover is not for --rdzv-backend etcd, which replicates its own data",
+                     "leave it out");
+      options.failover =
+          TUTTI_TRY(true_or_false(key, value, "false: the job ends with the node that serves its store"));
     } else if (key == "close_timeout" || key == "read_timeout") {
       options.without_effect.push_back(key + " of --rdzv-conf");
     } else if (std::string* const field = field_of(key, options.etcd)) {
@@ -139,9 +141,8 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
       *field = value;
     } else {
       static const std::string known[] = {
-          "join_timeout", "timeout", "last_call_timeout", "keep_alive_interval", "is_host",
-          "failover",     "user",    "cacert",            "ssl_cert",            "ssl_cert_key",
-          "keep_alive_max_attempt"};
+          "join_timeout", "timeout",  "last_call_timeout", "keep_alive_interval",   "is_host", "failover", "user",
+          "cacert",       "ssl_cert", "ssl_cert_key",      "keep_alive_max_attempt"};
       return usage("--rdzv-conf " + key + " has no meaning for tutti run",
                    did_you_mean(nearest(key, known), "there are " + join(known, ", ")));
     }

@@ -48,7 +48,7 @@ struct NodesOptions {
   int node = 0;       // the number that this node asks for; -1: any (not kStatic)
   RendezvousBackend backend = RendezvousBackend::kStatic;
   RankCounts counts;
-  transport::Address store;              // where the nodes meet. kStatic: node 0 serves here; kElastic: the host may be a name
+  transport::Address store;   // where the nodes meet. kStatic: node 0 serves here; kElastic: the host may be a name
   std::optional<bool> hosts;  // kElastic: whether this node serves; none: if the meeting point is its own address
   bool failover = true;       // not kEtcd: the store has a standby if the job can continue without a node
   std::string etcd;           // kEtcd: "10.0.0.5:2379", several with commas

@@ -92,9 +92,9 @@ std::optional<NodeNote> note_from_json(const json& object) {
 }
 
 json to_json(const JoinRequest& request) {
-  return {{"id", request.id},           {"visit", request.visit},       {"wanted", request.wanted},
-          {"min", request.min},         {"max", request.max},           {"failover", request.failover},
-          {"port", request.port},       {"last", request.last_round},   {"note", to_json(request.note)}};
+  return {{"id", request.id},     {"visit", request.visit},     {"wanted", request.wanted},
+          {"min", request.min},   {"max", request.max},         {"failover", request.failover},
+          {"port", request.port}, {"last", request.last_round}, {"note", to_json(request.note)}};
 }
 
 std::optional<JoinRequest> request_from_json(const json& object) {

@@ -74,13 +74,13 @@ Status check_rank_counts(const std::vector<NodeNote>& notes);
 
 // A node asks to take part in the next round.
 struct JoinRequest {
-  std::string id;        // of its agent's process; another process of the same node has another id
-  int visit = 0;         // counts the rounds that this agent has asked for
-  int wanted = -1;       // the number that --node-rank gives it; -1: any
-  int min = 1, max = 1;  // its --nnodes
-  bool failover = false; // whether it counts on a standby of the store (Limits::failover)
-  int port = 0;          // free for the program, should this become node 0
-  int last_round = -1;   // that it took part in
+  std::string id;         // of its agent's process; another process of the same node has another id
+  int visit = 0;          // counts the rounds that this agent has asked for
+  int wanted = -1;        // the number that --node-rank gives it; -1: any
+  int min = 1, max = 1;   // its --nnodes
+  bool failover = false;  // whether it counts on a standby of the store (Limits::failover)
+  int port = 0;           // free for the program, should this become node 0
+  int last_round = -1;    // that it took part in
   NodeNote note;
 
   bool operator==(const JoinRequest&) const = default;

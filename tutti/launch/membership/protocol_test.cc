@@ -132,7 +132,8 @@ TEST(HeartbeatDatagram, IsReadOnlyWithTheJobsKey) {
   const Datagram datagram{.kind = Datagram::Kind::kEcho, .out = true, .round = 7, .id = 5, .own = 8, .other = 9};
   const auto bytes = encode(datagram, key);
   EXPECT_EQ(parse_datagram(bytes, key), datagram);
-  EXPECT_FALSE(parse_datagram(bytes, heartbeat_key({.secret = transport::Secret::from_text("sesame"), .job = "other"})));
+  EXPECT_FALSE(
+      parse_datagram(bytes, heartbeat_key({.secret = transport::Secret::from_text("sesame"), .job = "other"})));
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     auto wrong = bytes;
     wrong[i] ^= std::byte(1);

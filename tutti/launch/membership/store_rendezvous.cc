@@ -88,8 +88,8 @@ class StoreRendezvous final : public Member {
   std::unique_ptr<StoreServer> old_server_;   // if it began another job: redirects nodes that come later
   std::unique_ptr<Heartbeat> voter_;          // gives this node's vote to the standby
   bool primary_lost_ = false, moved_ = false;
-  StorePair pair_;  // of the last round that settled one
-  transport::Address place_;   // where this node looks for the store
+  StorePair pair_;            // of the last round that settled one
+  transport::Address place_;  // where this node looks for the store
   std::string address_, local_address_;
 };
 
@@ -110,12 +110,14 @@ Status StoreRendezvous::serve() {
     if (options_.node != 0) return {};
   } else {
     const auto resolved = resolve(place_);
-    const bool ours = resolved.ok() && std::any_of(resolved->begin(), resolved->end(),
-                                                   [](const transport::Address& a) { return transport::is_local_address(a.host); });
+    const bool ours = resolved.ok() && std::any_of(resolved->begin(), resolved->end(), [](const transport::Address& a) {
+                        return transport::is_local_address(a.host);
+                      });
     if (!options_.hosts.value_or(ours)) return {};
     const bool meant = options_.nodes == 1 || is_loopback_text(place_);
-    place = TUTTI_TRY(rendezvous::serving_addresses(place_, "--rdzv-endpoint",
-                                        meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo))
+    place = TUTTI_TRY(rendezvous::serving_addresses(
+                          place_, "--rdzv-endpoint",
+                          meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo))
                 .front();
     place.port = place_.port;
   }
@@ -159,7 +161,8 @@ Result<std::unique_ptr<Store>> StoreRendezvous::connect(Deadline deadline) {
 }
 
 // Asks this server only, as long as it merely stands by: a dead host takes its time not to answer.
-Result<std::unique_ptr<TcpStore>> StoreRendezvous::serving_at(const transport::Address& server, Deadline deadline) const {
+Result<std::unique_ptr<TcpStore>> StoreRendezvous::serving_at(const transport::Address& server,
+                                                              Deadline deadline) const {
   return TcpStore::connect({server, server}, options_.credentials, -1, deadline);
 }
 

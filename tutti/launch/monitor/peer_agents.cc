@@ -28,8 +28,8 @@ std::string json_key(int round) { return "agents/report_json/" + std::to_string(
 
 }  // namespace
 
-Result<std::unique_ptr<PeerStatus>> PeerStatus::start(std::string store, transport::Credentials credentials, int round, int node,
-                                                      int nodes) {
+Result<std::unique_ptr<PeerStatus>> PeerStatus::start(std::string store, transport::Credentials credentials, int round,
+                                                      int node, int nodes) {
   std::unique_ptr<PeerStatus> made(new PeerStatus(std::move(store), std::move(credentials), round, node, nodes));
   made->thread_ = TUTTI_TRY(start_thread([self = made.get()] { self->run(); }));
   return made;
@@ -125,7 +125,8 @@ Status PeerStatus::exchange(Store& store) {
   return {};
 }
 
-Status share_report(const std::string& store, const transport::Credentials& credentials, int round, const SharedReport& report) {
+Status share_report(const std::string& store, const transport::Credentials& credentials, int round,
+                    const SharedReport& report) {
   const auto reached = TUTTI_TRY(reach_store(store, credentials));
   TUTTI_TRY(reached->set(json_key(round), report.json.size() <= kLongestReport ? report.json : std::string()));
   return reached->set(text_key(round), report.text.substr(0, kLongestReport));

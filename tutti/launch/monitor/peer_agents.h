@@ -23,8 +23,8 @@ namespace tutti::launch {
 class PeerStatus {
  public:
   // `store`: as TUTTI_STORE has it. kSystem: no thread could be started.
-  static Result<std::unique_ptr<PeerStatus>> start(std::string store, transport::Credentials credentials, int round, int node,
-                                                   int nodes);
+  static Result<std::unique_ptr<PeerStatus>> start(std::string store, transport::Credentials credentials, int round,
+                                                   int node, int nodes);
   PeerStatus(const PeerStatus&) = delete;
   ~PeerStatus();  // waits for a running call to the store, some seconds at most
 
@@ -70,7 +70,8 @@ struct SharedReport {
 };
 // `store`: as TUTTI_STORE has it. Blocks some seconds at most. A text is cut to its first MiB; a longer JSON is left
 // out.
-Status share_report(const std::string& store, const transport::Credentials& credentials, int round, const SharedReport& report);
+Status share_report(const std::string& store, const transport::Credentials& credentials, int round,
+                    const SharedReport& report);
 // Waits for it; kTimeout: the other node has shared none. The JSON may be empty.
 Result<SharedReport> read_report(const std::string& store, const transport::Credentials& credentials, int round,
                                  Duration patience);

@@ -16,7 +16,8 @@ using ::testing::IsEmpty;
 class PeerAgents : public ::testing::Test {
  protected:
   const transport::Credentials credentials_{.secret = transport::Secret::random(), .job = "j"};
-  const std::unique_ptr<StoreServer> server_ = *StoreServer::start(transport::Address{.host = "127.0.0.1"}, credentials_);
+  const std::unique_ptr<StoreServer> server_ =
+      *StoreServer::start(transport::Address{.host = "127.0.0.1"}, credentials_);
   const std::string store_ = to_string(server_->address());
 
   // Until the node's status is in the store.

@@ -46,8 +46,8 @@ StatusServer::StatusServer(const std::string& job, int node, Answer answer) : an
     return;
   }
   rendezvous::sweep_runtime_directory(*folder);
-  const std::string path = *folder + "/" + kStatusPrefix + rendezvous::file_name_of(job) + "-" + std::to_string(node) + "." +
-                           std::to_string(::getpid()) + kSuffix;
+  const std::string path = *folder + "/" + kStatusPrefix + rendezvous::file_name_of(job) + "-" + std::to_string(node) +
+                           "." + std::to_string(::getpid()) + kSuffix;
   auto listener = transport::listen(transport::Address{.path = path}, 16);
   if (!listener.ok()) {
     trouble_ = to_string(listener.error());

@@ -41,7 +41,8 @@ Greeting greeting() {
   // "CLIENT PORT SERVER PORT", from sshd
   const auto words = split(env("SSH_CONNECTION").value_or(""), ' ');
   if (words.size() == 4) mine.from = words[0], mine.address = words[2];
-  const auto first = listen(transport::Address{.host = "0.0.0.0"}), second = listen(transport::Address{.host = "0.0.0.0"});
+  const auto first = listen(transport::Address{.host = "0.0.0.0"}),
+             second = listen(transport::Address{.host = "0.0.0.0"});
   if (first.ok() && second.ok()) mine.master_port = first->address.port, mine.store_port = second->address.port;
   return mine;
 }

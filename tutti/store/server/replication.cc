@@ -134,10 +134,12 @@ void Replication::continue_alone(const std::string& why) {
 
 // ---- as the standby ----
 
-Result<Upstream> copy_from(const transport::Address& primary, const transport::Credentials& credentials, Deadline deadline) {
+Result<Upstream> copy_from(const transport::Address& primary, const transport::Credentials& credentials,
+                           Deadline deadline) {
   Fd fd = TUTTI_TRY(connect(primary, deadline, /*retry=*/true));
-  TUTTI_TRY(transport::handshake_as_client(fd.get(), credentials, transport::Hello{.role = transport::Role::kStore, .channel = wire::kStandbyChannel},
-                                deadline));
+  TUTTI_TRY(transport::handshake_as_client(
+      fd.get(), credentials, transport::Hello{.role = transport::Role::kStore, .channel = wire::kStandbyChannel},
+      deadline));
   Upstream upstream{.connection = std::make_unique<Connection>(std::move(fd), to_string(primary)),
                     .table = std::make_shared<SharedTable>(),
                     .primary = primary};

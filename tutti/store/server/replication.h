@@ -57,7 +57,8 @@ struct Upstream {
 };
 
 // Lets the primary send a copy of its table; returns once it is complete and the two are in contact.
-Result<Upstream> copy_from(const transport::Address& primary, const transport::Credentials& credentials, Deadline deadline);
+Result<Upstream> copy_from(const transport::Address& primary, const transport::Credentials& credentials,
+                           Deadline deadline);
 
 // Threads: the server's, but for those that say otherwise.
 class Replication {
@@ -117,7 +118,7 @@ class Replication {
   std::uint64_t sent_ = 0;  // entries, to the standby
   std::unique_ptr<Connection> upstream_;
   std::uint64_t carried_out_ = 0;  // entries, from upstream
-  transport::Address primary_;                // of a standby
+  transport::Address primary_;     // of a standby
   bool farewell_heard_ = false;
   transport::EventLoop::Timer heartbeat_timer_;
 };

@@ -41,7 +41,8 @@ constexpr Duration kFlushLimit = std::chrono::seconds(1);            // for answ
 // For messages: a Unix socket's other end has no name, but a process.
 std::string peer_text(int fd, const transport::Address& at) {
   const auto process = at.is_unix() ? transport::peer_process(fd) : std::nullopt;
-  return process ? "pid " + std::to_string(process->pid) + " at " + to_string(at) : to_string(transport::peer_address(fd));
+  return process ? "pid " + std::to_string(process->pid) + " at " + to_string(at)
+                 : to_string(transport::peer_address(fd));
 }
 
 // A part of the files that this process may have.
@@ -55,8 +56,8 @@ std::size_t most_half_open() {
 
 class ServerThread {
  public:
-  ServerThread(transport::Listener listener, transport::Credentials credentials, std::unique_ptr<transport::EventLoop> loop,
-               std::shared_ptr<SharedTable> table)
+  ServerThread(transport::Listener listener, transport::Credentials credentials,
+               std::unique_ptr<transport::EventLoop> loop, std::shared_ptr<SharedTable> table)
       : credentials_(std::move(credentials)),
         loop_(std::move(loop)),
         address_(listener.address),
@@ -181,7 +182,8 @@ void ServerThread::shut_down() {
   clients_.flush_all(Deadline::after(kFlushLimit));
   // Unlink the listening sockets before closing connections, or a client reconnects to a server that is shutting down.
   for (const auto& listener : listeners_)
-    if (listener.address.is_unix() && !transport::is_abstract(listener.address)) (void)::unlink(listener.address.path.c_str());
+    if (listener.address.is_unix() && !transport::is_abstract(listener.address))
+      (void)::unlink(listener.address.path.c_str());
   listeners_.clear();
   clients_.close_all();
   half_open_.clear();
@@ -198,11 +200,12 @@ void ServerThread::accept_connections(const transport::Listener& listener) {
     }
     if (!*fd) return;
     const int number = fd->get();
-    const auto entry = half_open_.emplace(half_open_.end(), HalfOpen{std::move(*fd),
-                                                                     transport::ServerHandshake(credentials_, transport::Role::kStore),
-                                                                     peer_text(number, listener.address),
-                                                                     now(),
-                                                                     {}});
+    const auto entry =
+        half_open_.emplace(half_open_.end(), HalfOpen{std::move(*fd),
+                                                      transport::ServerHandshake(credentials_, transport::Role::kStore),
+                                                      peer_text(number, listener.address),
+                                                      now(),
+                                                      {}});
     entry->limit = loop_->at(entry->since + kHandshakeLimit, [this, entry] {
       turn_away(entry, Error{.code = Code::kRefused, .detail = "it did not finish the handshake within 5 s"});
     });
@@ -273,7 +276,8 @@ using store_server::ServerThread;
 StoreServer::StoreServer(std::unique_ptr<ServerThread> thread) : thread_(std::move(thread)) {}
 StoreServer::~StoreServer() { thread_->stop(); }
 
-Result<std::unique_ptr<StoreServer>> StoreServer::start(const transport::Address& bind, transport::Credentials credentials) {
+Result<std::unique_ptr<StoreServer>> StoreServer::start(const transport::Address& bind,
+                                                        transport::Credentials credentials) {
   transport::Listener listener = TUTTI_TRY(listen(bind));
   auto loop = TUTTI_TRY(transport::EventLoop::create());
   auto thread = std::make_unique<ServerThread>(std::move(listener), std::move(credentials), std::move(loop),
@@ -282,7 +286,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(const transport::Address
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));
 }
 
-Result<std::unique_ptr<StoreServer>> StoreServer::follow(const transport::Address& bind, transport::Credentials credentials,
+Result<std::unique_ptr<StoreServer>> StoreServer::follow(const transport::Address& bind,
+                                                         transport::Credentials credentials,
                                                          const transport::Address& primary, Deadline deadline) {
   transport::Listener listener = TUTTI_TRY(listen(bind));
   auto loop = TUTTI_TRY(transport::EventLoop::create());

@@ -202,7 +202,8 @@ TEST_F(StoreServerTest, WellFormedNonsenseIsAnsweredWithAnError) {
   wire::FrameReader reader;
   std::uint32_t id = 0;
   for (const auto& request : nonsense) {
-    transport::send_all(fd.get(), bytes_of(frame(++id, std::uint8_t(request.op), wire::body_of(request))), soon()).or_throw();
+    transport::send_all(fd.get(), bytes_of(frame(++id, std::uint8_t(request.op), wire::body_of(request))), soon())
+        .or_throw();
     std::optional<wire::Frame> answer;
     while (!(answer = reader.next().or_throw())) {
       ASSERT_TRUE(transport::wait_readable(fd.get(), soon()).or_throw());
@@ -216,7 +217,8 @@ TEST_F(StoreServerTest, WellFormedNonsenseIsAnsweredWithAnError) {
 TEST_F(StoreServerTest, TwoCallsUnderOneIdAndTooManyCallsEndTheConnection) {
   const std::string get = wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"never"}});
   const Fd twice = insider();
-  transport::send_all(twice.get(), bytes_of(frame(1, std::uint8_t(Op::kGet), get) + frame(1, std::uint8_t(Op::kGet), get)), soon())
+  transport::send_all(twice.get(),
+                      bytes_of(frame(1, std::uint8_t(Op::kGet), get) + frame(1, std::uint8_t(Op::kGet), get)), soon())
       .or_throw();
   EXPECT_EQ(last_words(twice.get()), "");
   const Fd many = insider();
@@ -243,7 +245,8 @@ TEST_F(StoreServerTest, RankThatDiesInABarrierIsMissing) {
   {
     const Fd dying = insider();
     const StoreRequest barrier{.op = Op::kBarrier, .keys = {"b"}, .rank = 1, .size = 2};
-    transport::send_all(dying.get(), bytes_of(frame(1, std::uint8_t(Op::kBarrier), wire::body_of(barrier))), soon()).or_throw();
+    transport::send_all(dying.get(), bytes_of(frame(1, std::uint8_t(Op::kBarrier), wire::body_of(barrier))), soon())
+        .or_throw();
     while (server_->counts().calls == 0) std::this_thread::yield();
   }
   const auto store = victim();

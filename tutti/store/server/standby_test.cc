@@ -26,7 +26,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 const transport::Address kAny{.host = "127.0.0.1"};
-transport::Credentials credentials() { return {.secret = transport::Secret::from_text("open sesame, said the store"), .job = "job"}; }
+transport::Credentials credentials() {
+  return {.secret = transport::Secret::from_text("open sesame, said the store"), .job = "job"};
+}
 Deadline soon_with_standby() { return Deadline::after_seconds(60); }
 
 template <class T>

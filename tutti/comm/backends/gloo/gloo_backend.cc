@@ -82,7 +82,7 @@ struct Flight {
   int rank, size;
   std::vector<std::size_t> in_splits, out_splits;  // bytes
   Bytes in, out;
-  void* result = nullptr;  // the caller's buffer for `out`; null: none
+  void* result = nullptr;                                    // the caller's buffer for `out`; null: none
   std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;  // of a send or receive
   int source = -1;                                           // the sender of the received message
   Job job;

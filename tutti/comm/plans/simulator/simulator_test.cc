@@ -75,9 +75,9 @@ TEST_P(EveryAlgorithm, IsRightAndNotBelowTheBound) {
             scenario.network.stream_bytes = stream_bytes;
             scenario.seed = std::uint64_t(size) * 31 + count;
             const Outcome outcome = run(scenario);
-            SCOPED_TRACE(testing::Message() << size << " ranks, " << count << " elements, in place " << in_place << ", "
-                                            << hosts.count() << " hosts, root " << root << ", streams of "
-                                            << stream_bytes << " bytes");
+            SCOPED_TRACE(testing::Message()
+                         << size << " ranks, " << count << " elements, in place " << in_place << ", " << hosts.count()
+                         << " hosts, root " << root << ", streams of " << stream_bytes << " bytes");
             EXPECT_TRUE(outcome.finished) << explain(scenario, outcome);
             EXPECT_EQ(outcome.wrong, "");
             EXPECT_GE(outcome.seconds, bound_of(kind, scenario.shape, scenario.network).bandwidth * kRounding);
