@@ -92,10 +92,10 @@ int bench_command(std::vector<std::string> arguments) {
     const Result<int> code = act(texts, arguments);
     if (code.ok()) return *code;
     tell("tutti bench", code.error());
-    return exit_code_of(code.error().code);
+    return launch::exit_code_of(code.error().code);
   } catch (const Exception& error) {
     tell("tutti bench", error.error());
-    return exit_code_of(error.error().code);
+    return launch::exit_code_of(error.error().code);
   }
 }
 

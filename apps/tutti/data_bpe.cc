@@ -88,7 +88,7 @@ int data_bpe_command(std::vector<std::string> arguments) {
   const Status status = act(texts);
   if (status.ok()) return 0;
   tell("tutti data bpe", status.error());
-  return exit_code_of(status.error().code);
+  return launch::exit_code_of(status.error().code);
 }
 
 }  // namespace tutti::cli

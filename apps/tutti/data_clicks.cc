@@ -128,7 +128,7 @@ int data_clicks_command(std::vector<std::string> arguments) {
   const Result<int> code = act(texts);
   if (code.ok()) return *code;
   tell("tutti data clicks", code.error());
-  return exit_code_of(code.error().code);
+  return launch::exit_code_of(code.error().code);
 }
 
 }  // namespace tutti::cli

@@ -127,7 +127,7 @@ int data_criteo_command(std::vector<std::string> arguments) {
   const Result<int> code = act(texts);
   if (code.ok()) return *code;
   tell("tutti data criteo", code.error());
-  return exit_code_of(code.error().code);
+  return launch::exit_code_of(code.error().code);
 }
 
 }  // namespace tutti::cli

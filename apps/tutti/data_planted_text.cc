@@ -86,7 +86,7 @@ int data_text_command(std::vector<std::string> arguments) {
   const Status status = act(texts);
   if (status.ok()) return 0;
   tell("tutti data text", status.error());
-  return exit_code_of(status.error().code);
+  return launch::exit_code_of(status.error().code);
 }
 
 }  // namespace tutti::cli

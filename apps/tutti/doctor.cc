@@ -240,7 +240,7 @@ Result<int> examine_here(const Texts& texts) {
 
 int told(const Error& error) {
   tell("tutti doctor", error);
-  return exit_code_of(error.code) == launch::kExitUsage ? launch::kExitUsage : 1;
+  return launch::exit_code_of(error.code) == launch::kExitUsage ? launch::kExitUsage : 1;
 }
 
 }  // namespace

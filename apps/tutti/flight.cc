@@ -54,7 +54,7 @@ int flight_command(std::vector<std::string> arguments) {
   const Result<int> code = act(folders, json);
   if (code.ok()) return *code;
   tell("tutti flight", code.error());
-  return exit_code_of(code.error().code);
+  return launch::exit_code_of(code.error().code);
 }
 
 }  // namespace tutti::cli

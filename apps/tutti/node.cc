@@ -13,7 +13,7 @@ int node_command(std::vector<std::string> arguments) {
   const Result<int> code = launch::run_ssh_node();
   if (code.ok()) return *code;
   tell("tutti node", code.error());
-  const launch::NodeExit exit{.code = exit_code_of(code.error().code)};
+  const launch::NodeExit exit{.code = launch::exit_code_of(code.error().code)};
   launch::write_node_exit(exit);
   return exit.code;
 }

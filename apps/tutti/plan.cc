@@ -315,7 +315,7 @@ int plan_command(std::vector<std::string> arguments) {
     PlanQuestion question;
     if (const Status understood = interpret(texts, question); !understood.ok()) {
       tell("tutti plan", understood.error());
-      return tutti::exit_code_of(understood.error().code);
+      return tutti::launch::exit_code_of(understood.error().code);
     }
     std::vector<PlanAnswer> answers;
     for (const comm::Algorithm algorithm : question.algorithms) answers.push_back(answer(question, algorithm));
@@ -323,7 +323,7 @@ int plan_command(std::vector<std::string> arguments) {
     return exit_code_of(answers);
   } catch (const Exception& error) {
     tell("tutti plan", error.error());
-    return tutti::exit_code_of(error.error().code);
+    return tutti::launch::exit_code_of(error.error().code);
   }
 }
 

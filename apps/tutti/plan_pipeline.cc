@@ -261,7 +261,7 @@ int plan_pipeline_command(std::vector<std::string> arguments) {
     return 0;
   } catch (const Exception& error) {
     tell("tutti plan pipeline", error.error());
-    return tutti::exit_code_of(error.error().code);
+    return tutti::launch::exit_code_of(error.error().code);
   }
 }
 

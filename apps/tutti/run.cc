@@ -32,7 +32,7 @@ int report(const Error& error, const launch::OutputOptions& output = {}) {
   } else {
     tell("tutti run", sourced);
   }
-  return exit_code_of(error.code);
+  return launch::exit_code_of(error.code);
 }
 
 // Inside a scheduler's job most need not be typed. A name is resolved only where it is needed: that can take seconds.
@@ -79,7 +79,7 @@ int run_command(std::vector<std::string> arguments) {
   if (!elsewhere.ok()) return report(elsewhere.error(), job.output);
   if (*elsewhere) return **elsewhere;
 #ifdef TUTTI_HWLOC
-  job.topology = topology_from_hwloc;
+  job.topology = launch::topology_from_hwloc;
 #endif
   const Result<int> code = launch::run_job(job);
   return code.ok() ? *code : report(code.error(), job.output);

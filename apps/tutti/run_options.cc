@@ -250,7 +250,7 @@ void declare_nodes(const Group& add, NodeTexts& texts, launch::JobOptions& job) 
 
 // Of --local-addr, an address or a name of this host: the subnet that has no other address.
 Result<std::string> network_of_address(const std::string& given) {
-  const auto addresses = resolve({.host = given});
+  const auto addresses = transport::resolve({.host = given});
   if (!addresses.ok()) return usage("--local-addr " + given + ": " + addresses.error().detail);
   for (const transport::Address& address : *addresses)
     if (transport::is_local_address(address.host))

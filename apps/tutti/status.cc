@@ -149,7 +149,7 @@ Result<std::string> table_of(const std::string& job, int lines, int width) {
 
 int fail(const char* command, const Error& error) {
   tell(command, error);
-  return error.code == Code::kUsage ? exit_code_of(error.code) : 1;
+  return error.code == Code::kUsage ? launch::exit_code_of(error.code) : 1;
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ void dress(CLI::App& app, const char* footer, const char* synopsis) {
 int end_of(const CLI::App& app, const Result<int>& code) {
   if (code.ok()) return *code;
   tell(app.get_name(), code.error());
-  return exit_code_of(code.error().code);
+  return launch::exit_code_of(code.error().code);
 }
 
 void warn_of_skipped(const std::string& path, const std::vector<SkippedObject>& skipped) {
