@@ -11,7 +11,7 @@ CuttingProxy::CuttingProxy(int port, std::string path, int every)
     : port_(port),
       every_(every),
       path_(std::move(path)),
-      listener_(listen({.host = "127.0.0.1"}).or_throw()),
+      listener_(transport::listen({.host = "127.0.0.1"}).or_throw()),
       thread_([this] { serve(); }) {}
 
 CuttingProxy::~CuttingProxy() {
@@ -31,7 +31,7 @@ void CuttingProxy::serve() {
 }
 
 void CuttingProxy::pass(Fd client) {
-  auto server = connect({.host = "127.0.0.1", .port = std::uint16_t(port_)}, Deadline::after_seconds(10));
+  auto server = transport::connect({.host = "127.0.0.1", .port = std::uint16_t(port_)}, Deadline::after_seconds(10));
   if (!server.ok()) return;
   bool cut = false;  // the answer to what was passed on last
   char bytes[65536];

@@ -99,7 +99,7 @@ Result<EtcdServer> EtcdServer::start(const std::vector<std::string>& options, co
     EtcdServer server(launch(folder, certificates ? "https://" : "http://", port, peers.number(), all), folder, port);
     const Deadline deadline = Deadline::after_seconds(60);
     while (::waitpid(server.pid_, nullptr, WNOHANG) == 0) {
-      if (connect({.host = "127.0.0.1", .port = std::uint16_t(port)}, deadline.at_most(std::chrono::seconds(1)), false)
+      if (transport::connect({.host = "127.0.0.1", .port = std::uint16_t(port)}, deadline.at_most(std::chrono::seconds(1)), false)
               .ok())
         return server;
       if (deadline.expired()) return deadline.error("etcd does not listen");

@@ -22,17 +22,17 @@ void doctor(Input input) {
   if (what == 0) {
     const auto note = doctor::parse_doctor_message(text);
     survives(
-        note, [](const doctor::Message& n) { return encode(n); }, parse_doctor_message);
+        note, [](const doctor::Message& n) { return encode(n); }, doctor::parse_doctor_message);
     promise(!note.ok() || note->ranks >= 1, "a node has ranks");
   } else if (what == 1) {
     const auto findings = doctor::findings_from_json(text);
     survives(
-        findings, [](const std::vector<doctor::Finding>& f) { return to_json(f); }, findings_from_json);
+        findings, [](const std::vector<doctor::Finding>& f) { return to_json(f); }, doctor::findings_from_json);
     if (findings.ok()) (void)(to_text(*findings) + summary(*findings));
   } else {
     const auto measure = doctor::pair_measure_from_json(text);
     survives(
-        measure, [](const doctor::PairMeasure& m) { return to_json(m); }, pair_measure_from_json);
+        measure, [](const doctor::PairMeasure& m) { return to_json(m); }, doctor::pair_measure_from_json);
     promise(!measure.ok() || (measure->from >= 0 && measure->to >= 0), "nodes have numbers");
   }
 }

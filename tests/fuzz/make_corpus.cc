@@ -227,10 +227,9 @@ void add_what_others_tell() {
   };
   using enum doctor::ProbeCommand::Kind;
   seed("probe_command", "measurement",
-       doctor::probe(kClock, 1) + doctor::probe(kDatagrams, 77) + doctor::probe(kTake, 256 << 10) +
-           doctor::probe(kGive, doctor::ProbeCommand::kMostTransfer) + doctor::probe(kGoodbye, 0));
-  seed("probe_command", "too_large",
-       doctor::probe(kTake, ~0ull) + doctor::probe(kGive, doctor::ProbeCommand::kMostTransfer + 1));
+       probe(kClock, 1) + probe(kDatagrams, 77) + probe(kTake, 256 << 10) +
+           probe(kGive, doctor::ProbeCommand::kMostTransfer) + probe(kGoodbye, 0));
+  seed("probe_command", "too_large", probe(kTake, ~0ull) + probe(kGive, doctor::ProbeCommand::kMostTransfer + 1));
   seed("probe_command", "another_protocol", "GET / HTTP/1.1\r\n\r\n");
 
   const auto ping = launch::membership::encode(

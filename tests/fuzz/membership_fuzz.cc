@@ -22,7 +22,7 @@ void survives(const std::optional<T>& value, Parse parse) {
 }
 
 void node_notes(const std::string& text) {
-  using namespace membership;
+  using namespace launch::membership;
   std::vector<NodeNote> notes;
   for (const std::string& part : split(text, '\0')) {
     const auto note = parse_node_note(part);
@@ -35,7 +35,7 @@ void node_notes(const std::string& text) {
 }
 
 void fault(const std::string& text) {
-  using namespace membership;
+  using namespace launch::membership;
   const auto fault = parse_fault(text);
   const std::string written = encode_fault(fault);  // which puts a sign for what is no UTF-8
   promise(encode_fault(parse_fault(written)) == written, "a fault survives being written");
@@ -43,7 +43,7 @@ void fault(const std::string& text) {
 }
 
 void values(const std::string& text) {
-  using namespace membership;
+  using namespace launch::membership;
   survives(parse_join_request(text), parse_join_request);
   survives(parse_participants(text), parse_participants);
   survives(parse_assignment(text), parse_assignment);
@@ -54,7 +54,7 @@ void values(const std::string& text) {
 }
 
 void datagram(Input input) {
-  using namespace membership;
+  using namespace launch::membership;
   static const crypto::Digest key = heartbeat_key({.secret = transport::Secret::from_text("fuzz"), .job = "fuzz"});
   constexpr std::size_t kProof = 16;
   const bool proves = take(input) % 2 == 1;
@@ -82,7 +82,7 @@ void datagram(Input input) {
 }  // namespace
 
 void membership(Input input) {
-  using namespace membership;
+  using namespace launch::membership;
   const auto what = take(input) % 5;
   if (what == 2) return datagram(input);
   const std::string text = text_of(input);

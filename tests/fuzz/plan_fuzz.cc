@@ -36,9 +36,9 @@ void plan(Input input) {
   std::vector<std::byte> in(extent->in * size_of(request.dtype)), out(extent->out * size_of(request.dtype));
   request.in = in.data();
   request.out = out.data();
-  if (!validate(request, rank, size).ok()) return;
+  if (!comm::validate(request, rank, size).ok()) return;
 
-  comm::Shape shape = shape_of(request, rank, size, 64);
+  comm::Shape shape = comm::shape_of(request, rank, size, 64);
   const comm::Hosts hosts(std::vector<int>(std::size_t(size), 0));
   shape.hosts = &hosts;
   auto made = comm::make_plan(algorithm, request.kind, shape);

@@ -13,9 +13,9 @@ void rendezvous(Input input) {
   const std::string text = text_of(input);
   switch (what) {
     case 0: {
-      const auto arrival = decode(text);
+      const auto arrival = rendezvous::decode(text);
       if (!arrival.ok()) return promise_sentence(arrival.error());
-      const auto again = decode(encode(*arrival));
+      const auto again = rendezvous::decode(rendezvous::encode(*arrival));
       return promise(again.ok() && *again == *arrival, "an arrival survives being written");
     }
     case 1: {
@@ -47,7 +47,7 @@ void rendezvous(Input input) {
       return promise(url->scheme != rendezvous::Scheme::kTcp || url->port != 0, "a place over TCP has a port");
     }
     default:
-      (void)loopback_line("node1", text);
+      (void)rendezvous::loopback_line("node1", text);
       return;
   }
 }
