@@ -51,7 +51,8 @@ void declare(CLI::App& app, Texts& texts) {
   set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("VERB", texts.verb,
-                 "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier (or "
+                 "all_reduce, reduce, scan, exscan, broadcast, all_gather, gather, scatter, reduce_scatter, "
+                 "all_to_all, barrier (or "
                  "pipeline)")
       ->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
@@ -204,8 +205,13 @@ Result<Network> network_of(const Texts& texts) {
   return network;
 }
 
-constexpr Kind kVerbs[] = {Kind::kAllReduce, Kind::kReduce,        Kind::kBroadcast, Kind::kAllGather, Kind::kGather,
-                           Kind::kScatter,   Kind::kReduceScatter, Kind::kAllToAll,  Kind::kBarrier};
+// The splits of an uneven verb do not fit on a command line.
+std::vector<Kind> planned_verbs() {
+  std::vector<Kind> kinds;
+  for (int kind = 0; kind <= int(kLastCollective); ++kind)
+    if (!is_uneven(Kind(kind))) kinds.push_back(Kind(kind));
+  return kinds;
+}
 
 // What was said of something that the verb does not have.
 Status check_applies(const Texts& texts, Kind kind) {
@@ -242,10 +248,11 @@ Status interpret_size(const Texts& texts, Kind kind, PlanQuestion& question, Req
 
 Status interpret(const Texts& texts, PlanQuestion& question) {
   std::vector<std::string> verbs, dtypes, algorithms;
-  for (const Kind kind : kVerbs) verbs.emplace_back(name(kind));
+  const std::vector<Kind> kinds = planned_verbs();
+  for (const Kind kind : kinds) verbs.emplace_back(name(kind));
   if (texts.verb.empty()) return not_given("verb", kSynopsis, "tutti plan all_reduce --ranks 16");
   comm::Scenario& scenario = question.scenario;
-  const Kind kind = scenario.kind = kVerbs[TUTTI_TRY(choose("verb", texts.verb, verbs))];
+  const Kind kind = scenario.kind = kinds[TUTTI_TRY(choose("verb", texts.verb, verbs))];
   TUTTI_TRY(check_applies(texts, kind));
   for (DType dtype : kDTypes) dtypes.emplace_back(name(dtype));
   question.dtype = texts.dtype.empty() ? DType::kF32 : kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];

@@ -7,6 +7,7 @@
 
 #include "tests/launch/running.h"
 #include "tutti/base/text.h"
+#include "tutti/comm/verb.h"
 
 namespace tutti {
 namespace {
@@ -65,14 +66,14 @@ TEST(PlanCommand, ShowsTheStepsOfARank) {
 }
 
 TEST(PlanCommand, EveryVerb) {
-  for (const char* verb : {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
-                           "all_to_all", "barrier"}) {
+  for (int i = 0; i <= int(kLastCollective); ++i) {
+    const Kind kind = Kind(i);
+    if (is_uneven(kind)) continue;
+    const std::string verb = name(kind);
     std::vector<std::string> words = {"plan", verb,       "--ranks", "7",      "--hosts", "3",     "--algorithm",
                                       "all",  "--jitter", "0.5",     "--seed", "3",       "--json"};
-    const std::string_view is = verb;
-    if (is != "barrier") words.insert(words.end(), {"--bytes", "10000"});
-    if (is == "reduce" || is == "broadcast" || is == "gather" || is == "scatter")
-      words.insert(words.end(), {"--root", "2"});
+    if (kind != Kind::kBarrier) words.insert(words.end(), {"--bytes", "10000"});
+    if (has_root(kind)) words.insert(words.end(), {"--root", "2"});
     const Ended ended = run(words);
     EXPECT_EQ(ended.code, 0) << verb << ended.err << ended.out;
   }

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bench/collectives/allocations.h"
@@ -80,8 +82,9 @@ TEST_P(EveryOperation, DoesWhatTheCheckExpects) {
   const int ranks = GetParam();
   const auto outcomes = test::run_processes(ranks, [](Group& world) {
     for (const Operation& operation : operations())
-      for (const std::size_t bytes : {64, 4096, 70000}) {
-        Bench bench(world, operation, {.bytes = bytes});
+      for (const auto& [bytes, op] :
+           {std::pair(64, ReduceOp::kProduct), std::pair(4096, ReduceOp::kSum), std::pair(70000, ReduceOp::kSum)}) {
+        Bench bench(world, operation, {.bytes = std::size_t(bytes), .op = op});
         for (int again = 0; again < 2; ++again) {
           bench.exercise->write_pattern();
           bench.exercise->rewrite();
@@ -95,6 +98,13 @@ TEST_P(EveryOperation, DoesWhatTheCheckExpects) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryOperation, ::testing::Values(1, 2, 3),
                          [](const auto& info) { return std::to_string(info.param); });
+
+TEST(Operations, EveryVerbIsMeasured) {
+  for (int kind = 0; kind <= int(kLastCollective); ++kind)
+    EXPECT_TRUE(std::any_of(operations().begin(), operations().end(), [&](const Operation& operation) {
+      return operation.kind == Kind(kind);
+    })) << name(Kind(kind));
+}
 
 // The first rank of an exscan gets nothing.
 bool has_result(const Operation& operation, int rank) {

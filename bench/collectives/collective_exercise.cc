@@ -86,9 +86,7 @@ class CollectiveExercise : public Exercise {
     const int from = gets_parts(kind) ? part : 0;  // the root is rank 0
     const std::size_t place = (gives_parts(kind) ? mine_in(from) : 0) + element;
     if (!is_reduction(kind)) return pattern_.brought(from, place);
-    Pattern added = pattern_;
-    added.ranks = summands(kind, group_.rank(), group_.size());
-    return added.reduced(place);
+    return pattern_.reduced(place, summands(kind, group_.rank(), group_.size()));
   }
 
   std::size_t result_count() const {

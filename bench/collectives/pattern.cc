@@ -108,14 +108,14 @@ double Pattern::brought(int rank, std::size_t element) const {
   return double((place * 3 + std::size_t(rank) * 5) % 7);
 }
 
-double Pattern::reduced(std::size_t element) const {
+double Pattern::reduced(std::size_t element, int count) const {
   const auto from = [&](int rank) {
     return brought(rank, element) * (op == ReduceOp::kPremulSum ? factor(rank) : 1.0);
   };
   double value = from(0);
-  for (int rank = 1; rank < ranks; ++rank) value = fold(dtype, op, value, from(rank));
+  for (int rank = 1; rank < count; ++rank) value = fold(dtype, op, value, from(rank));
   if (op != ReduceOp::kAvg) return value;
-  value /= ranks;
+  value /= count;
   return is_floating(dtype) || is_complex(dtype) ? value : std::trunc(value);
 }
 

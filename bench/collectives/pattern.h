@@ -17,9 +17,9 @@ struct Pattern {
   ReduceOp op = ReduceOp::kSum;
   int ranks = 1;
 
-  double brought(int rank, std::size_t element) const;  // by this rank
-  double reduced(std::size_t element) const;            // what the op makes of all of them
-  static double factor(int rank);                       // of a premultiplied sum
+  double brought(int rank, std::size_t element) const;   // by this rank
+  double reduced(std::size_t element, int count) const;  // what the op makes of ranks 0 to count - 1
+  static double factor(int rank);                        // of a premultiplied sum
 
   void write(int rank, std::byte* data, std::size_t count) const;
   // Elements among `count` at `data` that are not expected(i); expected() repeats every kPeriod.

@@ -1,5 +1,5 @@
 // Weights that come and go under tensors that stay. The parameters are views of one storage, and so is what autograd
-// has saved of them for backward(). MembershipTable puts memory under that storage, releasing takes it away: backward()
+// has saved of them for backward(). Gathering puts memory under that storage, releasing takes it away: backward()
 // then finds in its saved tensors what was gathered anew, and nobody has to tell autograd.
 //
 // Gradients are packed into one flat range as they come and `.grad` is let go of, so of a block's gradients there is
@@ -38,7 +38,7 @@ Request on(Kind kind, const at::Tensor& like, const void* in, void* out, std::in
 
 }  // namespace
 
-struct ShardedBlock::MembershipTable {
+struct ShardedBlock::Gathering {
   c10::DataPtr memory;
   Work work;
 };
@@ -129,7 +129,7 @@ std::size_t ShardedBlock::weight_bytes() const {
 
 void ShardedBlock::begin_gather() {
   if (empty() || gathered_ || gathering_) return;
-  gathering_ = std::make_unique<MembershipTable>();
+  gathering_ = std::make_unique<Gathering>();
   gathering_->memory = c10::GetCPUAllocator()->allocate(flat_.nbytes());
   gathering_->work =
       groups_.gathers.submit(on(Kind::kAllGather, own_, own_.data_ptr(), gathering_->memory.get(), part_));

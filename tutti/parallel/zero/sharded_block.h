@@ -53,7 +53,7 @@ class ShardedBlock {
   void place_averages();
 
  private:
-  struct MembershipTable;
+  struct Gathering;
   struct Reducing;
   at::TensorOptions options() const { return own_.options(); }
   std::int64_t element_bytes() const { return std::int64_t(own_.element_size()); }
@@ -70,7 +70,7 @@ class ShardedBlock {
   at::Tensor flat_;                    // what the parameters are views of; its memory comes and goes
   at::Tensor own_;                     // this rank's part
   bool gathered_ = false;
-  std::unique_ptr<MembershipTable> gathering_;
+  std::unique_ptr<Gathering> gathering_;
   at::Tensor packed_;  // gradients
   std::vector<bool> came_;
   std::unique_ptr<Reducing> reducing_;
