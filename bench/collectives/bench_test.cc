@@ -84,7 +84,7 @@ TEST_P(EveryOperation, DoesWhatTheCheckExpects) {
     for (const Operation& operation : operations())
       for (const auto& [bytes, op] :
            {std::pair(64, ReduceOp::kProduct), std::pair(4096, ReduceOp::kSum), std::pair(70000, ReduceOp::kSum)}) {
-        Bench bench(world, operation, {.bytes = std::size_t(bytes), .op = op});
+        Bench bench(world, operation, {.op = op, .bytes = std::size_t(bytes)});
         for (int again = 0; again < 2; ++again) {
           bench.exercise->write_pattern();
           bench.exercise->rewrite();
