@@ -147,10 +147,10 @@ TEST_F(Elastic, TheFirstNodeThatIsToldToStopSavesAndLeavesToo) {
 }
 
 TEST_F(Elastic, WithTheFailoverSwitchedOffTheJobEndsWithTheNodeThatServesItsStore) {
-  const std::string conf = "last_call_timeout=1,join_timeout=3,failover=false";
-  Running first(node("1:2", rank(), conf), secret_);
+  const std::string conf = "last_call_timeout=1,join_timeout=3,failover=false,is_host=";
+  Running first(node("1:2", rank(), conf + "true"), secret_);
   first.await_out("world 1 in 0");
-  Running second(node("1:2", rank(), conf), secret_);
+  Running second(node("1:2", rank(), conf + "false"), secret_);
   second.await_out("world 2 in 1");
   kill(first.agent(), SIGKILL);
   first.wait();

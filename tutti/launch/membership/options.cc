@@ -131,7 +131,7 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
         return usage("--rdzv-conf failover is not for --rdzv-backend etcd, which replicates its own data",
                      "leave it out");
       options.failover =
-          TUTTI_TRY(true_or_false(key, value, "false: the job ends with the node that serves its store"));
+          TUTTI_TRY(true_or_false(key, value, "false: the job needs the node that serves its store"));
     } else if (key == "close_timeout" || key == "read_timeout") {
       options.without_effect.push_back(key + " of --rdzv-conf");
     } else if (std::string* const field = field_of(key, options.etcd)) {

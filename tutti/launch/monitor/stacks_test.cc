@@ -66,7 +66,7 @@ TEST(Backtrace, NamesAFunctionOfThisProcess) {
                         .maps = maps.str()};
   const auto lines = backtrace_lines(frames, Deadline::after(std::chrono::minutes(1)));
   ASSERT_THAT(lines, SizeIs(testing::Ge(2u)));
-  EXPECT_THAT(lines[0], testing::AnyOf(HasSubstr("tutti::find_in_maps"), HasSubstr("in watch_test, +0x")));
+  EXPECT_THAT(lines[0], testing::AnyOf(HasSubstr("tutti::launch::find_in_maps"), HasSubstr("in monitor_test, +0x")));
   EXPECT_EQ(lines.back(), "at 0x10");
 }
 
