@@ -34,7 +34,7 @@ void die_slowly(int signal, siginfo_t* info, void* context) {
 }  // namespace
 
 // Not inlined, so that a stack tells them.
-__attribute__((noinline)) void crash_in_a_function(volatile int* nowhere) { *nowhere = 1; }
+__attribute__((noinline, no_sanitize("address", "undefined"))) void crash_in_a_function(volatile int* nowhere) { *nowhere = 1; }
 __attribute__((noinline)) void loop_in_a_function() {
   while (forever) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

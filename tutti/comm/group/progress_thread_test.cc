@@ -52,6 +52,7 @@ TEST(ProgressThread, DrivesQueuesUntilTheyAreForgotten) {
 }
 
 TEST(ProgressThread, WithoutADescriptorOrAThreadIsAnError) {
+  EXPECT_TRUE(ProgressThread::create(nullptr, {}).ok());
   {
     const test::FewDescriptors none(0);
     const auto thread = ProgressThread::create(nullptr, {});

@@ -175,6 +175,7 @@ TEST_F(Heartbeats, AVoteIsGivenOnceItIsAskedFor) {
 TEST(Heartbeat, WithoutADescriptorOrAThreadIsAnError) {
   const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   const auto text_of = [](const auto& opened) { return opened.ok() ? "opened" : to_string(opened.error()); };
+  EXPECT_EQ(text_of(Heartbeat::open(center->address(), 1, kHeartbeatJob, kTimes)), "opened");
   for (const int more : {1, 2}) {  // the first is the socket, an agent needs two beside it
     const test::FewDescriptors few(more);
     EXPECT_THAT(text_of(Heartbeat::open(center->address(), 1, kHeartbeatJob, kTimes)),
