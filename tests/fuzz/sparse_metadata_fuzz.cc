@@ -9,7 +9,7 @@ namespace tutti::fuzz {
 void sparse_metadata(Input input) {
   SparseRow row{};
   const Input bytes = take(input, sizeof row);
-  std::memcpy(row.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(row.data(), bytes.data(), bytes.size());
   const auto metadata = parse_sparse_metadata(row);
   if (!metadata.ok()) return promise_sentence(metadata.error());
   promise(metadata->sizes.size() <= std::size_t(kMostSparseDimensions), "dimensions have their limit");
