@@ -1,59 +1,83 @@
 #include "tests/conformance/group_exercise.h"
 
 #include <algorithm>
+#include <array>
 #include <complex>
 #include <cstring>
+#include <stdexcept>
 
 #include "tutti/base/float16.h"
 
 namespace tutti::test {
 namespace {
 
+constexpr std::byte kUntouched{0xa5};
+
+constexpr std::size_t kPeriod = 5;  // of values along a buffer
+
 // The element of `rank` at `index`: small numbers, so that every sum is exact in every dtype.
 std::int64_t value_of(DType dtype, ReduceOp op, int rank, std::size_t index) {
-  const std::int64_t v = std::int64_t((std::size_t(rank) * 7 + index * 3) % 5);
+  const std::int64_t v = std::int64_t((std::size_t(rank) * 7 + index * 3) % kPeriod);
   if (dtype == DType::kBool) return v % 2;
   if (op == ReduceOp::kProduct) return 1 + v % 2;
   return v;
 }
 
-void store(DType dtype, void* at, std::size_t index, double value) {
-  const auto integer = std::int64_t(value);
+template <class T, class Convert>
+void convert_all(std::span<const double> values, void* into, const Convert& convert) {
+  std::transform(values.begin(), values.end(), static_cast<T*>(into), convert);
+}
+
+void store(DType dtype, std::span<const double> values, void* into) {
   switch (dtype) {
     case DType::kF32:
-      static_cast<float*>(at)[index] = float(value);
-      break;
+      return convert_all<float>(values, into, [](double value) { return float(value); });
     case DType::kF64:
-      static_cast<double*>(at)[index] = value;
-      break;
+      return convert_all<double>(values, into, [](double value) { return value; });
     case DType::kF16:
-      static_cast<Half*>(at)[index] = to_half(float(value));
-      break;
+      return convert_all<Half>(values, into, [](double value) { return to_half(float(value)); });
     case DType::kBF16:
-      static_cast<BFloat16*>(at)[index] = to_bfloat16(float(value));
-      break;
+      return convert_all<BFloat16>(values, into, [](double value) { return to_bfloat16(float(value)); });
     case DType::kI8:
-      static_cast<std::int8_t*>(at)[index] = std::int8_t(integer);
-      break;
+      return convert_all<std::int8_t>(values, into, [](double value) { return std::int8_t(std::int64_t(value)); });
     case DType::kU8:
-      static_cast<std::uint8_t*>(at)[index] = std::uint8_t(integer);
-      break;
+      return convert_all<std::uint8_t>(values, into, [](double value) { return std::uint8_t(std::int64_t(value)); });
     case DType::kI32:
-      static_cast<std::int32_t*>(at)[index] = std::int32_t(integer);
-      break;
+      return convert_all<std::int32_t>(values, into, [](double value) { return std::int32_t(std::int64_t(value)); });
     case DType::kI64:
-      static_cast<std::int64_t*>(at)[index] = integer;
-      break;
+      return convert_all<std::int64_t>(values, into, [](double value) { return std::int64_t(value); });
     case DType::kBool:
-      static_cast<std::uint8_t*>(at)[index] = integer != 0;
-      break;
+      return convert_all<std::uint8_t>(values, into, [](double value) { return std::int64_t(value) != 0; });
     case DType::kC64:
-      static_cast<std::complex<float>*>(at)[index] = {float(value), -float(value)};
-      break;
+      return convert_all<std::complex<float>>(
+          values, into, [](double value) { return std::complex<float>(float(value), -float(value)); });
     case DType::kC128:
-      static_cast<std::complex<double>*>(at)[index] = {value, -value};
-      break;
+      return convert_all<std::complex<double>>(values, into,
+                                               [](double value) { return std::complex<double>(value, -value); });
   }
+}
+
+// Appends the elements value(0) to value(count - 1). Few of them are computed, since sanitizers make that slow, and
+// tests check thousands of calls.
+template <class Value>
+void append(std::vector<std::byte>& bytes, DType dtype, std::size_t count, const Value& value) {
+  std::array<double, kPeriod> period;
+  for (std::size_t i = 0; i < kPeriod; ++i) period[i] = value(i);
+  alignas(16) std::array<std::byte, kPeriod * size_of(DType::kC128)> stored;
+  store(dtype, period, stored.data());
+  const std::size_t begin = bytes.size(), size = count * size_of(dtype);
+  bytes.resize(begin + size);
+  std::size_t done = std::min(size, kPeriod * size_of(dtype));
+  std::memcpy(bytes.data() + begin, stored.data(), done);
+  for (std::size_t more = 0; done < size; done += more)
+    std::memcpy(bytes.data() + begin + done, bytes.data() + begin, more = std::min(done, size - done));
+}
+
+// Empty. Its memory is kept for the thread's next call, since fresh memory is slow under a sanitizer.
+std::vector<std::byte>& scratch() {
+  thread_local std::vector<std::byte> bytes;
+  bytes.clear();
+  return bytes;
 }
 
 // Of a premultiplied sum: exact in every dtype, and another for each rank.
@@ -119,7 +143,7 @@ Buffer::Buffer(const Group& world, bool heap, DType dtype, std::size_t count) {
     shared_ = world.allocate(bytes + 1).or_throw();
   else
     own_.resize(bytes + 1);
-  std::memset(data(), 0xa5, bytes);
+  std::memset(data(), int(kUntouched), bytes);
 }
 
 Exercise::Exercise(const Group& world, Kind kind, const Case& what)
@@ -144,7 +168,7 @@ void Exercise::make_parts() {
   if (case_.in_place && out_parts && !in_parts) in = out + me * count * element;  // own part of the large buffer
   if (case_.in_place && in_parts && !out_parts) out = in + me * count * element;
   const bool gives = kind == Kind::kBroadcast || kind == Kind::kScatter ? world_.rank() == case_.root : true;
-  for (std::size_t i = 0; gives && i < ins; ++i) store(case_.dtype, in, i, value(world_.rank(), i));
+  if (gives) fill(in, ins, 0);
   request_.in = in;
   request_.out = out;
   request_.count = count;
@@ -167,8 +191,8 @@ void Exercise::make_uneven_parts() {
   std::byte* const small = case_.in_place && root ? large + before * size_of(case_.dtype)
                            : mine > 0             ? memory_[1].data()
                                                   : nullptr;
-  for (std::size_t i = 0; parts_in && root && i < total; ++i) store(case_.dtype, large, i, value(me, i));
-  for (std::size_t i = 0; !parts_in && i < mine; ++i) store(case_.dtype, small, i, value(me, before + i));
+  if (parts_in && root) fill(large, total, 0);
+  if (!parts_in) fill(small, mine, before);
   request_.in = parts_in ? large : small;
   request_.out = parts_in ? small : large;
   if (has_root(request_.kind)) request_.count = mine;
@@ -189,67 +213,76 @@ std::string Exercise::words() const {
                        case_.root, " of ", world_.size(), " on rank ", world_.rank());
 }
 
-void Exercise::expect(std::size_t count, const std::function<double(std::size_t)>& expectation) const {
-  const auto* const got = static_cast<const std::byte*>(request_.out);
-  const std::size_t element = size_of(case_.dtype);
-  std::vector<std::byte> wanted(count * element + 1);
-  for (std::size_t i = 0; i < count; ++i) store(case_.dtype, wanted.data(), i, expectation(i));
-  for (std::size_t i = 0; i < count * element; ++i)
-    if (got[i] != wanted[i]) throw std::runtime_error(words() + ": wrong at element " + std::to_string(i / element));
+void Exercise::fill(std::byte* into, std::size_t count, std::size_t first) const {
+  std::vector<std::byte>& bytes = scratch();
+  append(bytes, case_.dtype, count, [&](std::size_t i) { return value(world_.rank(), first + i); });
+  if (count > 0) std::memcpy(into, bytes.data(), bytes.size());
 }
 
-void Exercise::expect_untouched() const {
-  if (case_.in_place) return expect(case_.count, [&](std::size_t i) { return value(world_.rank(), i); });
-  const auto* const got = static_cast<const std::byte*>(request_.out);
-  for (std::size_t i = 0; i < case_.count * size_of(case_.dtype); ++i)
-    if (got[i] != std::byte(0xa5)) throw std::runtime_error(words() + ": the output is written");
-}
-
-void Exercise::check() const {
-  const std::size_t count = case_.count, me = std::size_t(world_.rank()), n = std::size_t(world_.size());
-  const bool root = world_.rank() == case_.root;
-  // Of a result that consists of parts: from whom an element is.
-  const auto from = [&](std::size_t i) {
-    return int(std::upper_bound(begins_.begin(), begins_.end(), i) - begins_.begin()) - 1;
-  };
+// What the output must be. False: this rank gets none.
+bool Exercise::expected(std::vector<std::byte>& bytes) const {
+  const std::size_t count = case_.count, me = std::size_t(world_.rank());
+  const auto add = [&](std::size_t elements, const auto& value) { append(bytes, case_.dtype, elements, value); };
   switch (request_.kind) {
     case Kind::kReduce:
-      if (!root) break;
-      [[fallthrough]];
     case Kind::kAllReduce:
-      return expect(count, [&](std::size_t i) { return reduced(i); });
+      add(count, [&](std::size_t i) { return reduced(i); });
+      break;
     case Kind::kScan:
-      return expect(count, [&](std::size_t i) { return reduced(i, int(me) + 1); });
+      add(count, [&](std::size_t i) { return reduced(i, int(me) + 1); });
+      break;
     case Kind::kExscan:
-      if (me > 0) return expect(count, [&](std::size_t i) { return reduced(i, int(me)); });
-      return expect_untouched();
+      if (me > 0)
+        add(count, [&](std::size_t i) { return reduced(i, int(me)); });
+      else if (case_.in_place)
+        add(count, [&](std::size_t i) { return value(int(me), i); });
+      else
+        bytes.resize(count * size_of(case_.dtype), kUntouched);
+      break;
     case Kind::kReduceScatter:
-      return expect(count, [&](std::size_t i) { return reduced(me * count + i); });
+      add(count, [&](std::size_t i) { return reduced(me * count + i); });
+      break;
     case Kind::kBroadcast:
-      return expect(count, [&](std::size_t i) { return value(case_.root, i); });
+      add(count, [&](std::size_t i) { return value(case_.root, i); });
+      break;
     case Kind::kGather:
-      if (!root) break;
-      [[fallthrough]];
     case Kind::kAllGather:
-      return expect(n * count, [&](std::size_t i) { return value(int(i / count), i % count); });
+      for (int r = 0; r < world_.size(); ++r) add(count, [&](std::size_t i) { return value(r, i); });
+      break;
     case Kind::kScatter:
-      return expect(count, [&](std::size_t i) { return value(case_.root, me * count + i); });
+      add(count, [&](std::size_t i) { return value(case_.root, me * count + i); });
+      break;
     case Kind::kAllToAll:
-      return expect(n * count, [&](std::size_t i) { return value(int(i / count), me * count + i % count); });
+      for (int r = 0; r < world_.size(); ++r) add(count, [&](std::size_t i) { return value(r, me * count + i); });
+      break;
     case Kind::kGatherV:
-      if (!root) break;
-      [[fallthrough]];
     case Kind::kAllGatherV:
-      return expect(begins_.back() + splits_.back(), [&](std::size_t i) { return value(from(i), i); });
+      for (std::size_t r = 0; r < splits_.size(); ++r)
+        add(splits_[r], [&](std::size_t i) { return value(int(r), begins_[r] + i); });
+      break;
     case Kind::kScatterV:
-      return expect(splits_[me], [&](std::size_t i) { return value(case_.root, begins_[me] + i); });
+      add(splits_[me], [&](std::size_t i) { return value(case_.root, begins_[me] + i); });
+      break;
     case Kind::kReduceScatterV:
-      return expect(splits_[me], [&](std::size_t i) { return reduced(begins_[me] + i); });
+      add(splits_[me], [&](std::size_t i) { return reduced(begins_[me] + i); });
+      break;
     case Kind::kBarrier:
     case Kind::kSend:
     case Kind::kRecv:
-      break;
+      return false;
   }
+  const bool only_root =
+      request_.kind == Kind::kReduce || request_.kind == Kind::kGather || request_.kind == Kind::kGatherV;
+  return !only_root || world_.rank() == case_.root;
+}
+
+void Exercise::check() const {
+  std::vector<std::byte>& wanted = scratch();
+  if (!expected(wanted) || wanted.empty()) return;
+  const auto* const got = static_cast<const std::byte*>(request_.out);
+  if (std::memcmp(got, wanted.data(), wanted.size()) == 0) return;
+  const std::size_t at = std::size_t(std::mismatch(wanted.begin(), wanted.end(), got).first - wanted.begin());
+  throw std::runtime_error(words() + ": wrong at element " + std::to_string(at / size_of(case_.dtype)));
 }
 
 }  // namespace tutti::test

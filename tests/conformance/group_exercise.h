@@ -2,7 +2,6 @@
 // One call of one verb with buffers of its own, and the check of what came out, which each rank computes alone.
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,11 +44,11 @@ class Exercise {
   void make_parts();
   void make_uneven_parts();
   std::string words() const;
-  void expect(std::size_t count, const std::function<double(std::size_t)>& expectation) const;
+  void fill(std::byte* into, std::size_t count, std::size_t first) const;  // with this rank's values from `first` on
+  bool expected(std::vector<std::byte>& bytes) const;
   double value(int rank, std::size_t index) const;
   double reduced(std::size_t index) const;
   double reduced(std::size_t index, int ranks) const;  // of those from 0 on
-  void expect_untouched() const;
 
   const Group world_;
   const Case case_;

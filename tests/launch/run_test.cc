@@ -441,6 +441,7 @@ TEST(Run, OptionsOfTorchrunThatMeanNothingHereAreRefusedAndItsVariablesTold) {
   EXPECT_THAT(variable.err, HasSubstr("PET_RUN_PATH has no meaning for tutti run: it starts programs"));
 }
 
+#if !defined(__SANITIZE_THREAD__)  // which has files of its own
 // Memory that processes share is a file for it as well.
 TEST(Run, WithoutRoomForAnyFileASentenceSaysWhy) {
   const auto limited = [](const std::string& limit, const std::string& program) {
@@ -454,6 +455,7 @@ TEST(Run, WithoutRoomForAnyFileASentenceSaysWhy) {
   EXPECT_THAT(little.err, AllOf(HasSubstr("Limit: rank 0: cannot grow the shared heap by "),
                                 HasSubstr("File too large"), HasSubstr("limit of file sizes: ulimit -f unlimited")));
 }
+#endif
 
 std::string python(const std::string& before) {
   return "import os, signal, sys; " + before + "; os.execv(sys.argv[1], sys.argv[1:])";

@@ -22,6 +22,7 @@ namespace tutti {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -130,6 +131,7 @@ TEST_F(Spawn, WhoDoesNotListenToSigtermIsKilled) {
   EXPECT_THAT(error, HasSubstr("rank 0: enough"));
 }
 
+#if !defined(__SANITIZE_THREAD__)  // which starts a thread in a forked process
 // Nobody has the time to tidy up then; so there must be nothing.
 TEST_F(Spawn, AProgramThatIsKilledLeavesNothing) {
   for (const bool all_come : {false, true}) {
@@ -157,14 +159,15 @@ TEST_F(Spawn, AProgramThatIsKilledLeavesNothing) {
     EXPECT_TRUE(std::filesystem::is_empty(temporary.path())) << (all_come ? "met" : "meeting");
   }
 }
+#endif
 
 TEST_F(Spawn, RefusesToForkAProcessWithThreads) {
   std::atomic<bool> done{false};
   std::thread other([&] {
     while (!done) std::this_thread::yield();
   });
-  EXPECT_THAT(error_of([] { spawn(2, [](int) {}); }),
-              AllOf(HasSubstr("this process has 2 threads already"), HasSubstr("or start the program with tutti run")));
+  EXPECT_THAT(error_of([] { spawn(2, [](int) {}); }), AllOf(ContainsRegex("this process has [0-9] threads already"),
+                                                            HasSubstr("or start the program with tutti run")));
   done = true;
   other.join();
   EXPECT_THAT(error_of([] { spawn(0, [](int) {}); }), HasSubstr("spawn() was asked for 0 ranks; 1 to 4096 can be had"));

@@ -43,6 +43,8 @@ constexpr int kGroups = 4;
 // Bytes that a process may grow by after the first quarter: caches of the allocator, stacks.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr long kResidentSlack = 384 << 20;  // and 256 MiB that were freed, which ASan keeps to see them used
+#elif defined(__SANITIZE_THREAD__)
+constexpr long kResidentSlack = 160 << 20;  // and TSan's shadow of them, four times as large
 #else
 constexpr long kResidentSlack = 32 << 20;
 #endif

@@ -453,7 +453,7 @@ TEST_F(TrainImage, DataThatIsNoDataIsToldBeforeTraining) {
   write_idx(folder_.path() + "/t10k-images-idx3-ubyte", {301, 14, 14}, std::string(301 * 14 * 14, '\1'));
   auto ended = train(2, {});
   EXPECT_NE(ended.code, 0);
-  EXPECT_THAT(ended.err + ended.out, AllOf(HasSubstr("t10k-images-idx3-ubyte: byte 8: expected pictures of 28 x 28"),
+  EXPECT_THAT(ended.err + ended.out, AllOf(HasSubstr("t10k-images-idx3-ubyte: byte 8: expected images of 28 x 28"),
                                            Not(HasSubstr("step 1"))));
   const std::string pipe = folder_.path() + "/t10k-images-idx3-ubyte";
   std::filesystem::remove(pipe);

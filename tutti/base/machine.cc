@@ -160,15 +160,23 @@ std::vector<std::string> visible_gpus(const Environment& environment, const std:
   return gpus;
 }
 
-// /proc/PID/stat is "PID (name) state ...", and the name may hold anything.
+namespace {
+
+// A line of /proc/PID/status, after its name; empty if there is no such process.
+std::string status_line(pid_t pid, std::string_view name) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(name)) return std::string(trim(std::string_view(line).substr(name.size())));
+  return "";
+}
+
+}  // namespace
+
 bool is_suspended(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const auto name_end = line.rfind(") ");
-  if (name_end == std::string::npos || name_end + 2 >= line.size()) return false;
-  const char state = line[name_end + 2];
-  return state == 'T' || state == 't';
+  const std::string state = status_line(pid, "State:");
+  if (!state.starts_with('t')) return state.starts_with('T');
+  const auto debugger = parse_int(status_line(pid, "TracerPid:"));
+  return !debugger || status_line(pid_t(*debugger), "PPid:") != std::to_string(::getpid());
 }
 
 namespace {

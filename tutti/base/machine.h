@@ -40,8 +40,8 @@ std::optional<int> cgroup_cores(const std::string& self_cgroup, const std::strin
 // a second and memory on each GPU.
 std::vector<std::string> visible_gpus(const Environment& environment, const std::string& devices = "/dev");
 
-// Whether a process on this host is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger. False if there is no such
-// process.
+// Whether a process on this host is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger. A debugger that the calling
+// process started does not count, since it lets go soon. False if there is no such process.
 bool is_suspended(pid_t pid);
 
 // The GNU build id of this program in hexadecimal, or the size of its file if the linker wrote none. Copies of one

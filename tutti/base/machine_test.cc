@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -115,6 +116,42 @@ TEST(ProcessState, ReportsAProcessThatIsStoppedAndContinued) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_FALSE(is_suspended(child)) << "there is none";
   EXPECT_FALSE(is_suspended(::getpid()));
+}
+
+// So a job's report does not say that ranks were stopped whose stacks `tutti run` was reading.
+TEST(ProcessState, ADebuggerOfOneOwnDoesNotCount) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    char byte = '!';
+    (void)!::write(ready[1], &byte, 1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  const pid_t debugger = ::fork();
+  if (debugger == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const bool holds =
+        ::ptrace(PTRACE_ATTACH, child, nullptr, nullptr) == 0 && ::waitpid(child, nullptr, __WALL) == child;
+    byte = holds ? '!' : '?';
+    (void)!::write(ready[1], &byte, 1);
+    for (;;) ::pause();
+  }
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  const bool holds = byte == '!';
+  EXPECT_FALSE(is_suspended(child));
+  const pid_t another = ::fork();
+  if (another == 0) ::_exit(is_suspended(child));
+  int status = 0;
+  ASSERT_EQ(::waitpid(another, &status, 0), another);
+  for (const pid_t pid : {debugger, child}) ::kill(pid, SIGKILL), ::waitpid(pid, nullptr, 0);
+  for (const int end : ready) ::close(end);
+  if (!holds) GTEST_SKIP() << "no process may hold another one here (kernel.yama.ptrace_scope)";
+  EXPECT_EQ(WEXITSTATUS(status), 1) << "for other processes it does";
 }
 
 }  // namespace

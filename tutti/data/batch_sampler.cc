@@ -1,5 +1,5 @@
-// The state is one number. Where it stands in an epoch is a remainder, what an epoch's order is follows from its
-// number, so nothing has to be replayed to go on from anywhere.
+// The state is one number. Its remainder by the epoch's size is the position in the epoch, and the quotient seeds the
+// epoch's order. So a run resumes at any position without replaying what came before.
 #include "tutti/data/batch_sampler.h"
 
 #include <algorithm>
@@ -39,8 +39,8 @@ void BatchSampler::restore(State consumed) {
   const bool once = options_.order == SampleOrder::kSequential;
   const std::uint64_t within = once ? consumed : consumed % size;
   TUTTI_REQUIRE(within % step() == 0 || (once && consumed == size), "BatchSampler: ", consumed,
-                " samples are consumed, which is no whole number of batches of ", options_.batch_size,
-                " samples on each of ", replicas_, " replicas (", step(), " together, ", size, " an epoch)");
+                " consumed samples are not a whole number of batches of ", options_.batch_size, " samples on each of ",
+                replicas_, " replicas (", step(), " together, ", size, " an epoch)");
   consumed_ = consumed;
 }
 
@@ -78,7 +78,7 @@ std::vector<std::int64_t> BatchSampler::of_replicas(std::size_t begin, std::size
 void BatchSampler::draw_order() {
   if (options_.order == SampleOrder::kSequential || drawn_epoch_ == epoch()) return;
   drawn_epoch_ = epoch();
-  // Megatron shuffles as much as whole batches of one replica fill, though an epoch hands out less.
+  // Megatron shuffles as many samples as whole batches of one replica fill, although an epoch uses fewer.
   const std::size_t shuffled = options_.order == SampleOrder::kRandom
                                    ? options_.dataset_size - options_.dataset_size % options_.batch_size
                                    : options_.dataset_size / step() * options_.batch_size;

@@ -63,13 +63,13 @@ TEST(BatchSampler, RandomOrdersAreMegatrons) {
   }
 }
 
-TEST(BatchSampler, SequentialCutsEveryBatchOfAllIntoReplicas) {
+TEST(BatchSampler, SequentialSplitsEveryGlobalBatch) {
   const BatchSamplerOptions options{.dataset_size = 11, .batch_size = 2, .order = SampleOrder::kSequential};
   EXPECT_THAT(epoch_of(BatchSampler(0, 2, options)), ElementsAre(Indices{0, 1}, Indices{4, 5}));
   EXPECT_THAT(epoch_of(BatchSampler(1, 2, options)), ElementsAre(Indices{2, 3}, Indices{6, 7}));
 }
 
-TEST(BatchSampler, SequentialGivesWhatIsLeftIfAsked) {
+TEST(BatchSampler, SequentialKeepsAnIncompleteLastBatchIfAsked) {
   const BatchSamplerOptions options{
       .dataset_size = 9, .batch_size = 2, .order = SampleOrder::kSequential, .drop_last = false};
   EXPECT_THAT(epoch_of(BatchSampler(0, 2, options)), ElementsAre(Indices{0, 1}, Indices{4, 5}, Indices{8}));
@@ -113,7 +113,7 @@ TEST(BatchSampler, OneReaderTakesForAll) {
   }
 }
 
-TEST(BatchSampler, GoesOnWithAnotherNumberOfReplicas) {
+TEST(BatchSampler, ResumesWithAnotherNumberOfReplicas) {
   std::multiset<std::int64_t> seen;
   std::uint64_t consumed = 0;
   for (int r = 0; r < 4; ++r) {
@@ -132,7 +132,7 @@ TEST(BatchSampler, GoesOnWithAnotherNumberOfReplicas) {
   EXPECT_EQ(std::set<std::int64_t>(seen.begin(), seen.end()).size(), 48u) << "each once";
 }
 
-TEST(BatchSampler, RefusesWhatCannotBe) {
+TEST(BatchSampler, RejectsInvalidOptions) {
   EXPECT_THAT(refusal([] { BatchSampler(2, 2, {.dataset_size = 9}); }), HasSubstr("replica 2 of 2"));
   EXPECT_THAT(refusal([] { BatchSampler(0, 1, {.dataset_size = 9, .batch_size = 0}); }), HasSubstr("batch of 0"));
   EXPECT_THAT(refusal([] { BatchSampler(0, 4, {.dataset_size = 7, .batch_size = 2}); }),
@@ -141,7 +141,7 @@ TEST(BatchSampler, RefusesWhatCannotBe) {
                 BatchSampler sampler(0, 4, {.dataset_size = 20, .batch_size = 2});
                 sampler.restore(20);
               }),
-              HasSubstr("20 samples are consumed, which is no whole number of batches of 2 samples on each of 4"));
+              HasSubstr("20 consumed samples are not a whole number of batches of 2 samples on each of 4"));
 }
 
 }  // namespace

@@ -45,13 +45,13 @@ Result<ImageDataset> load_fashion_mnist(const std::string& folder, Split split) 
     return Error{.code = Code::kCorrupt, .detail = std::move(detail), .hint = "fetch the file again"};
   };
   if (images.shape.size() != 3) {
-    return corrupt(fmt::format("{}: expected 3 dimensions (pictures, rows, columns), found shape [{}]", image_path,
+    return corrupt(fmt::format("{}: expected 3 dimensions (images, rows, columns), found shape [{}]", image_path,
                                fmt::join(images.shape, ", ")));
   }
   const std::size_t count = images.shape[0], rows = images.shape[1], columns = images.shape[2];
-  if (count == 0) return corrupt(fmt::format("{}: byte 4: expected one picture at least, found none", image_path));
+  if (count == 0) return corrupt(fmt::format("{}: byte 4: expected at least one image, found none", image_path));
   if (rows != kSide || columns != kSide) {
-    return corrupt(fmt::format("{}: byte {}: expected pictures of {} x {} pixels, found {} x {}", image_path,
+    return corrupt(fmt::format("{}: byte {}: expected images of {} x {} pixels, found {} x {}", image_path,
                                rows != kSide ? 8 : 12, kSide, kSide, rows, columns));
   }
   if (labels.shape.size() != 1) {
@@ -60,7 +60,7 @@ Result<ImageDataset> load_fashion_mnist(const std::string& folder, Split split) 
   }
   if (count != labels.shape[0]) {
     return corrupt(
-        fmt::format("{} holds {} pictures, but {} holds {} labels", image_path, count, label_path, labels.shape[0]));
+        fmt::format("{} holds {} images, but {} holds {} labels", image_path, count, label_path, labels.shape[0]));
   }
   const auto wrong =
       std::find_if(labels.values.begin(), labels.values.end(), [](std::uint8_t label) { return label >= kClasses; });

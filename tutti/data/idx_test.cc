@@ -164,9 +164,9 @@ TEST_F(Idx, PicturesOfAnotherSizeOrNoneAreRefused) {
     ASSERT_FALSE(loaded.ok()) << words;
     EXPECT_THAT(to_string(loaded.error()), HasSubstr(path + ": " + words));
   };
-  refused({2, 14, 14}, "byte 8: expected pictures of 28 x 28 pixels, found 14 x 14");
-  refused({2, 28, 14}, "byte 12: expected pictures of 28 x 28 pixels, found 28 x 14");
-  refused({0, 28, 28}, "byte 4: expected one picture at least, found none");
+  refused({2, 14, 14}, "byte 8: expected images of 28 x 28 pixels, found 14 x 14");
+  refused({2, 28, 14}, "byte 12: expected images of 28 x 28 pixels, found 28 x 14");
+  refused({0, 28, 28}, "byte 4: expected at least one image, found none");
 }
 
 TEST_F(Idx, FashionMnistLoadsAndChecks) {
@@ -185,7 +185,7 @@ TEST_F(Idx, FashionMnistLoadsAndChecks) {
               HasSubstr("there is no folder /nowhere"));
 
   write("train-labels-idx1-ubyte", array({3}, 3));
-  EXPECT_THAT(to_string(load_fashion_mnist(folder_.string(), Split::kTrain).error()), HasSubstr("holds 4 pictures"));
+  EXPECT_THAT(to_string(load_fashion_mnist(folder_.string(), Split::kTrain).error()), HasSubstr("holds 4 images"));
   auto labels = array({4}, 4);
   labels.back() = 10;
   write("train-labels-idx1-ubyte", labels);

@@ -116,9 +116,9 @@ struct Prefetcher::State {
       if (done.wait_until(lock, deadline.at()) == std::cv_status::timeout && place->progress != BatchProgress::kReady) {
         throw Exception(deadline.error(
             text(*place) + (place->progress == BatchProgress::kWaiting
-                                ? " is not begun"
-                                : fmt::format(" was begun {:.1f} s ago and is not made", seconds_since(place->begun))),
-            "look at what makes the batch: a file system that hangs, a lock; or give LoaderOptions::patience more"));
+                                ? " has not begun"
+                                : fmt::format(" began {:.1f} s ago and is not ready", seconds_since(place->begun))),
+            "check what prepares the batch (a file system that hangs, a lock), or increase LoaderOptions::patience"));
       }
     }
     return place;
@@ -177,8 +177,8 @@ void Prefetcher::forget() {
     const auto late = std::find_if(state.places.begin(), state.places.end(), is_late);
     if (late == state.places.end()) break;
     if (state.done.wait_for(lock, kLongWait) == std::cv_status::no_timeout) continue;
-    log::warn(fmt::format("waiting for {}, which is being made since {:.1f} s and is not wanted any more", text(**late),
-                          seconds_since((*late)->begun)));
+    log::warn(fmt::format("waiting for {}, which is no longer needed but has been in preparation for {:.1f} s",
+                          text(**late), seconds_since((*late)->begun)));
   }
   state.places.clear();
 }

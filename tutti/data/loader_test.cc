@@ -139,7 +139,7 @@ TEST(Loader, ATimeoutNamesTheBatch) {
     FAIL() << "came";
   } catch (const Exception& e) {
     EXPECT_EQ(e.error().code, Code::kTimeout);
-    EXPECT_THAT(e.what(), HasSubstr("batch 1 of a loader (samples 5, 6, 7 and 2 more) was begun"));
+    EXPECT_THAT(e.what(), HasSubstr("batch 1 of a loader (samples 5, 6, 7 and 2 more) began"));
     EXPECT_THAT(e.what(), HasSubstr("patience"));
   }
   EXPECT_EQ(loader.state(), 5u);

@@ -1,5 +1,5 @@
 #pragma once
-// Reading and writing at places of a file, whole or with a sentence. Any thread may call these.
+// Reads and writes at offsets of a file. A call transfers all bytes or returns an error. Thread-safe.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,17 +12,17 @@ namespace tutti {
 class PlacedFile {
  public:
   static Result<PlacedFile> create(const std::string& path);  // must not exist yet; for reading and writing
-  // For reading. kInvalidArgument: it is no regular file.
+  // For reading. kInvalidArgument: not a regular file.
   static Result<PlacedFile> open(const std::string& path);
 
   const std::string& path() const { return path_; }
   Result<std::uint64_t> size() const;
-  // kSystem with errno; kCorrupt where the file ends before.
+  // kSystem with errno; kCorrupt: the file ends before.
   Status read(std::uint64_t at, std::span<std::byte> into) const;
-  // kSystem; a full disk gets its hint.
+  // kSystem; the error of a full disk has a hint.
   Status write(std::uint64_t at, std::span<const std::byte> bytes) const;
   Status flush() const;  // to the disk
-  // The whole file, for reading; it must stay as long as it is. An empty file gives an empty mapping.
+  // Maps the whole file for reading. The file must keep its length. An empty file gives an empty mapping.
   Result<Mapping> map() const;
 
  private:

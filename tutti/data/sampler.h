@@ -9,14 +9,14 @@ namespace tutti {
 struct SamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  // must be the same on every rank
-  bool drop_last =
-      false;  // drop the samples that do not fill a round of all ranks, instead of repeating the first ones
+  // Drops the samples that do not fill a round of all ranks. If false, the first samples are repeated to fill it.
+  bool drop_last = false;
 };
 
 // The position of a sampler: enough to resume within an epoch, also with another number of ranks.
 struct SamplerState {
   std::int64_t epoch = 0;
-  std::uint64_t position = 0;  // positions of the epoch's order that all ranks together have passed
+  std::uint64_t position = 0;  // positions in the epoch's order that all ranks together have passed
   bool operator==(const SamplerState&) const = default;
 };
 

@@ -22,6 +22,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdlib>
@@ -42,7 +43,7 @@ constexpr std::size_t kHugePage = std::size_t(2) << 20;
 constexpr std::size_t kLargest = std::size_t(1) << 47;  // what a process can address at all
 constexpr int kClasses = 47 * 16;
 
-// The class of the smallest block that holds `bytes` (kLarge to kLargest).
+// The class of the smallest block that holds `bytes` (kPage to kLargest).
 constexpr int size_class(std::size_t bytes) {
   const int exponent = std::bit_width(bytes - 1) - 1;  // 2^exponent < bytes <= 2^(exponent + 1)
   return exponent * 16 + int(((bytes - 1) >> (exponent - 4)) & 15);
@@ -137,7 +138,9 @@ class CachingAllocator final : public compat::Allocator {
   }
 
   c10::DataPtr get(std::size_t bytes) const override {
-    void* data = bytes < kLarge ? take_small(bytes) : take(bytes)->data;
+    if (bytes == 0) return {nullptr, nullptr, &let_go, c10::Device(c10::DeviceType::CPU)};
+    void* data = bytes < kLarge ? take_small(bytes) : nullptr;
+    if (!data) data = take(std::max(bytes, kPage))->data;
     return {data, data, &let_go, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &let_go; }
@@ -152,15 +155,19 @@ class CachingAllocator final : public compat::Allocator {
     }
   }
 
-  // From malloc, and never on a page boundary, which tells it from a block.
+  // From malloc, and never on a page boundary, which tells it from a block. None if malloc gives whole pages for this
+  // size, as jemalloc, tcmalloc and TSan's do from 16 KiB on: then it has to be a block.
   static void* take_small(std::size_t bytes) {
-    if (bytes == 0) return nullptr;
     void* memory = nullptr;
     if (::posix_memalign(&memory, kAlignment, bytes) != 0) fail(bytes);
     if (!on_page(memory)) return memory;
-    void* elsewhere = take_small(bytes);
+    void* elsewhere = nullptr;
+    const bool failed = ::posix_memalign(&elsewhere, kAlignment, bytes) != 0;
     std::free(memory);
-    return elsewhere;
+    if (failed) fail(bytes);
+    if (!on_page(elsewhere)) return elsewhere;
+    std::free(elsewhere);
+    return nullptr;
   }
 
   Block* take(std::size_t bytes) const {
@@ -269,6 +276,8 @@ class CachingAllocator final : public compat::Allocator {
 };
 
 constexpr std::uint8_t kPriority = 1;  // above LibTorch's own
+// LibTorch hands the allocator to other threads without a lock, so it is made before there are any.
+[[maybe_unused]] const auto& kCachingAllocator = CachingAllocator::instance();
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <atomic>
 #include <unordered_map>
 
 #include "tutti/base/mutex.h"
@@ -17,18 +18,20 @@ thread_local std::int64_t bytes_of_thread = 0;
 
 class CountingAllocator final : public compat::Allocator {
  public:
-  explicit CountingAllocator(c10::Allocator* below) : below_(below) {}
-
   // Never destroyed: static tensors of the program may be freed after any destructor of ours.
   static CountingAllocator& instance() {
-    static auto* const only = new CountingAllocator(c10::GetCPUAllocator());
+    static auto* const only = new CountingAllocator;
     return *only;
+  }
+  void install_over(c10::Allocator* below) {
+    below_ = below;
+    c10::SetCPUAllocator(this, kPriority);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
 
  protected:
   c10::DataPtr get(std::size_t bytes) const override {
-    c10::DataPtr memory = below_->allocate(bytes);
+    c10::DataPtr memory = below_.load()->allocate(bytes);
     void* const data = memory.get();
     if (!data) return memory;
     const MutexLock lock(mutex_);
@@ -54,19 +57,22 @@ class CountingAllocator final : public compat::Allocator {
     bytes_of_thread -= gone.bytes;
   }
 
-  c10::Allocator* const below_;
+  static constexpr std::uint8_t kPriority = 2;  // above the caching allocator's
+
+  std::atomic<c10::Allocator*> below_ = nullptr;
   mutable Mutex mutex_;
   mutable std::unordered_map<void*, Taken> taken_ TUTTI_GUARDED_BY(mutex_);
 };
 
-constexpr std::uint8_t kLiveBytesPriority = 2;  // above the caching allocator's
+// LibTorch hands the allocator to other threads without a lock, so it is made before there are any.
+[[maybe_unused]] const auto& kCountingAllocator = CountingAllocator::instance();
 
 }  // namespace
 
 void count_live_bytes() {
   static const bool installed = [] {
     install_caching_allocator();
-    c10::SetCPUAllocator(&CountingAllocator::instance(), kLiveBytesPriority);
+    CountingAllocator::instance().install_over(c10::GetCPUAllocator());
     return true;
   }();
   (void)installed;

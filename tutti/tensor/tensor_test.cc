@@ -5,8 +5,11 @@
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
@@ -16,6 +19,16 @@
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have a posix_memalign of their own
+namespace {
+std::atomic<bool> pages_only = false;  // like jemalloc from 16 KiB on
+}
+extern "C" int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) noexcept {
+  *memory = std::aligned_alloc(pages_only ? std::max<std::size_t>(alignment, 4096) : alignment, bytes);
+  return *memory ? 0 : ENOMEM;
+}
+#endif
 
 namespace tutti {
 namespace {
@@ -77,6 +90,19 @@ TEST(CachingAllocator, FreesByTheBarePointer) {
   for (auto* data : all) allocator->raw_deallocate(data);
   EXPECT_EQ(allocator->raw_allocate(0), nullptr);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have a posix_memalign of their own
+TEST(CachingAllocator, WorksOverAMallocThatGivesWholePages) {
+  install_caching_allocator();
+  pages_only = true;
+  for (const std::int64_t elements : {1, 100, 5000, 8000})
+    for (int again = 0; again < 2; ++again) {
+      const at::Tensor tensor = at::full({elements}, 7.0f);
+      EXPECT_EQ(tensor.sum().item<float>(), 7.0f * float(elements));
+    }
+  pages_only = false;
+}
+#endif
 
 TEST(CachingAllocator, SaysThatThereIsNoMemory) {
   install_caching_allocator();

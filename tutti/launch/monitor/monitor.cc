@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "tutti/base/file.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/monitor/stacks.h"
 #include "tutti/launch/output/error_files.h"
@@ -95,7 +96,7 @@ void Monitor::observe(Worker& worker, WatchedRank& watched) {
   watched.steps_a_second = smoothed_rate(watched.steps_a_second, before, progress);
   const bool was_suspended = watched.seen.suspended;
   watched.process = process_info(worker.pid());
-  watched.seen.suspended = watched.process.is_suspended();
+  watched.seen.suspended = is_suspended(worker.pid());
   if (watched.seen.suspended == was_suspended) return;
   if (hangs_ || worker.end().stopped) return;  // the agent's own debugger or SIGCONT may have caused it
   say_(rank_and_pid(worker) + (was_suspended
@@ -181,9 +182,9 @@ std::vector<RankStatus> Monitor::status(Workers& workers) const {
     ++index;
     const RankProgress progress = worker.progress().read_pulse();
     RankStatus rank{.rank = worker.rank(), .pid = worker.pid()};
-    rank.state = !worker.alive()                             ? worker.end().exit.ok() ? "ended" : "failed"
-                 : process_info(worker.pid()).is_suspended() ? "stopped"
-                                                             : "runs";
+    rank.state = !worker.alive()              ? worker.end().exit.ok() ? "ended" : "failed"
+                 : is_suspended(worker.pid()) ? "stopped"
+                                              : "runs";
     rank.step = progress.step;
     rank.steps_a_second = worker.alive() ? watched.steps_a_second : 0;
     rank.waits = worker.alive() ? stragglers_.waits(worker.rank()) : -1;
@@ -204,7 +205,7 @@ void Monitor::freeze(Workers& workers) {
   for (Worker& worker : workers) {
     RankSeen seen{.rank = worker.rank(), .progress = worker.progress().read(), .alive = worker.alive()};
     if (seen.progress.pid == 0) continue;
-    seen.suspended = seen.alive && process_info(worker.pid()).is_suspended();
+    seen.suspended = seen.alive && is_suspended(worker.pid());
     frozen_.push_back(std::move(seen));
   }
 }

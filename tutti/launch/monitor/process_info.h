@@ -13,7 +13,6 @@ struct ProcessInfo {
   std::uint64_t resident = 0;       // bytes of memory, now
   std::uint64_t most_resident = 0;  // peak so far
   bool catches_usr2 = false;        // SIGUSR2 does not end it
-  bool is_suspended() const { return state == 'T' || state == 't'; }
 };
 ProcessInfo process_info(pid_t pid);
 // Seconds of processor time used by all its threads; 0: there is no such process.

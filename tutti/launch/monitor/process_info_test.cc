@@ -16,7 +16,6 @@ TEST(ProcessInfo, IsReadFromStatus) {
       "Name:\tState: R\nState:\tT (stopped)\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\nSigIgn:\t0000000000000000\n"
       "SigCgt:\t0000000000000800\n");
   EXPECT_EQ(info.state, 'T');
-  EXPECT_TRUE(info.is_suspended());
   EXPECT_EQ(info.resident, 1024u * 1024);
   EXPECT_EQ(info.most_resident, 2048u * 1024);
   EXPECT_TRUE(info.catches_usr2);

@@ -19,6 +19,7 @@
 
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/monitor/process_info.h"
@@ -243,7 +244,7 @@ Stacks::Stacks(std::vector<Target> targets, Duration limit)
     waits_[target.rank] = kernel_waits(target.pid);
     looks_before_.push_back(target.page.read().look.number);
     const ProcessInfo info = process_info(target.pid);
-    asked_.push_back(info.catches_usr2 && !info.is_suspended());
+    asked_.push_back(info.catches_usr2 && !is_suspended(target.pid));
     if (asked_.back()) ::kill(target.pid, SIGUSR2);
   }
 }
