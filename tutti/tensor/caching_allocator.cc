@@ -26,6 +26,7 @@
 #include <array>
 #include <bit>
 #include <cstdlib>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -155,19 +156,14 @@ class CachingAllocator final : public compat::Allocator {
     }
   }
 
-  // From malloc, and never on a page boundary, which tells it from a block. None if malloc gives whole pages for this
-  // size, as jemalloc, tcmalloc and TSan's do from 16 KiB on: then it has to be a block.
-  static void* take_small(std::size_t bytes) {
+  // From malloc, and never on a page boundary, which tells it from a block. None if malloc keeps giving whole pages for
+  // this size, as jemalloc, tcmalloc and TSan's do from 16 KiB on: then it has to be a block.
+  static void* take_small(std::size_t bytes, int tries = 8) {
     void* memory = nullptr;
     if (::posix_memalign(&memory, kAlignment, bytes) != 0) fail(bytes);
     if (!on_page(memory)) return memory;
-    void* elsewhere = nullptr;
-    const bool failed = ::posix_memalign(&elsewhere, kAlignment, bytes) != 0;
-    std::free(memory);
-    if (failed) fail(bytes);
-    if (!on_page(elsewhere)) return elsewhere;
-    std::free(elsewhere);
-    return nullptr;
+    const std::unique_ptr<void, decltype(&std::free)> unusable(memory, &std::free);  // held, or the next try gets it
+    return tries > 1 ? take_small(bytes, tries - 1) : nullptr;
   }
 
   Block* take(std::size_t bytes) const {
