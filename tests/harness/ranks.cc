@@ -22,6 +22,12 @@
 namespace tutti::test {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSanitizerFactor = 4;  // of a test's time
+#else
+constexpr double kSanitizerFactor = 1;
+#endif
+
 // The text of an exception that `act` throws; empty if none.
 std::string trouble_of(const std::function<void()>& act) {
   try {
@@ -104,11 +110,12 @@ std::vector<Outcome> run_threads(int size, const RankBody& body, const WorldOpti
     });
   worlds.clear();
   std::thread watchdog([&] {
-    const auto deadline = Deadline::after_seconds(options.watchdog);
+    const double seconds = options.watchdog * kSanitizerFactor;
+    const auto deadline = Deadline::after_seconds(seconds);
     for (int rank = 0; rank < size; ++rank)
       while (!done[rank].load()) {
         if (deadline.expired()) {
-          std::fprintf(stderr, "watchdog: rank %d of %d is still at work after %.0f s\n", rank, size, options.watchdog);
+          std::fprintf(stderr, "watchdog: rank %d of %d is still at work after %.0f s\n", rank, size, seconds);
           std::abort();
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -174,7 +181,7 @@ std::vector<Outcome> run_processes(int size, const RankBody& body, const WorldOp
     child.go.reset();
   }
   std::vector<Outcome> outcomes(size);
-  const auto deadline = Deadline::after_seconds(options.watchdog);
+  const auto deadline = Deadline::after_seconds(options.watchdog * kSanitizerFactor);
   for (int rank = 0; rank < size; ++rank) {
     Child& child = children[rank];
     pollfd wait{child.report.get(), POLLIN, 0};

@@ -29,7 +29,7 @@ struct WorldOptions {
   std::string transport;                        // TUTTI_TRANSPORT: processes only
   double timeout = 30;                          // seconds for each collective
   double leave_timeout = 10;                    // seconds for what is pending when the last handle goes
-  double watchdog = 100;                        // seconds for the whole
+  double watchdog = 100;                        // seconds for the whole; four times that under a sanitizer
   std::optional<ModelledNetwork> network = {};  // threads only
   std::string flight_folder = {};               // threads only: for flight records; empty: none
   std::map<std::string, std::string> environment = {};
