@@ -93,11 +93,12 @@ TEST(Init, RanksThatWouldTakeDifferentWaysAreToldAtOnce) {
       {"TUTTI_ENGINE", "gloo", "TUTTI_ENGINE is cpu:gloo,cuda:staged on rank 1 and cpu:tutti,cuda:staged on rank 0"},
       {"TUTTI_STREAMS", "2", "TUTTI_STREAMS is 2 on rank 1 and 1 on rank 0"}};
   for (const auto& [variable, value, text] : differences) {
-    const auto outcomes = run_processes(2, [](Group&) {}, {.environment_of = [&](int rank) {
-                                          std::map<std::string, std::string> own;
-                                          if (rank == 1) own[variable] = value;
-                                          return own;
-                                        }});
+    const auto outcomes =
+        run_processes(2, [](Group&) {}, {.environment_of = [&, variable = variable, value = value](int rank) {
+                        std::map<std::string, std::string> own;
+                        if (rank == 1) own[variable] = value;
+                        return own;
+                      }});
     EXPECT_EQ(outcomes[0].error, "Usage: " + text + " (hint: give all ranks the same)");
     EXPECT_THAT(outcomes[1].error, testing::StartsWith("Usage: " + variable + " is "));
   }

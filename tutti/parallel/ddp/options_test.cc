@@ -458,7 +458,7 @@ TEST(CommHook, ThatReturnsTheWrongShapeIsNamed) {
       {wide, "returned f64[64] for bucket 0, which is f32[64]"},
       {none, "returned an undefined tensor for bucket 0"}};
   for (const auto& [result, expected] : cases) {
-    run_branches(1, [&](Group& world, Model model) {
+    run_branches(1, [&, result = result, expected = expected](Group& world, Model model) {
       DataParallel ddp(model, world, with_option([&](auto& o) { o.hook = std::make_shared<Doubling>(result); }));
       ddp.forward(kOnes).sum().backward();
       const auto words = error_of([&] { ddp.finish(); });
