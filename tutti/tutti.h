@@ -29,6 +29,7 @@
 #include "tutti/parallel/tensor/linear.h"
 #include "tutti/parallel/tensor/partial_gradients.h"
 #include "tutti/parallel/tensor/sequence.h"
+#include "tutti/parallel/tensor/shard_linear.h"
 #include "tutti/parallel/tensor/vocab_embedding.h"
 #include "tutti/parallel/zero/fully_sharded.h"
 #include "tutti/tensor/autograd_collectives.h"

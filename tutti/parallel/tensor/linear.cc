@@ -252,6 +252,19 @@ at::Tensor row_parallel_linear(const Group& group, const at::Tensor& input, cons
   return RowNode::apply(input, weight, if_defined(bias), c10::make_intrusive<Over>(group, sequence_parallel));
 }
 
+at::Tensor gather_columns(const Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& blocks) {
+  if (ranks_of(group) == 1) return mine;
+  if (blocks.empty()) return autograd::gather_from_region(group, mine, -1);
+  std::vector<at::Tensor> whole;
+  std::int64_t first = 0;
+  for (const std::int64_t block : blocks) {
+    const std::int64_t part = block / group.size();
+    whole.push_back(autograd::gather_from_region(group, mine.narrow(-1, first, part), -1));
+    first += part;
+  }
+  return at::cat(whole, -1);
+}
+
 // ---- Modules ----
 
 namespace {
@@ -279,16 +292,7 @@ ParameterLayout ColumnParallelLinearImpl::layout_of(std::string_view name) const
 at::Tensor ColumnParallelLinearImpl::forward(const at::Tensor& input) {
   const at::Tensor out = column_parallel_linear(group_, input, weight, options_.skip_bias_add ? at::Tensor() : bias,
                                                 options_.sequence_parallel);
-  if (!options_.gather_output || ranks_of(group_) == 1) return out;
-  if (options_.blocks.empty()) return autograd::gather_from_region(group_, out, -1);
-  std::vector<at::Tensor> whole;
-  std::int64_t first = 0;
-  for (const std::int64_t block : options_.blocks) {
-    const std::int64_t mine = block / group_.size();
-    whole.push_back(autograd::gather_from_region(group_, out.narrow(-1, first, mine), -1));
-    first += mine;
-  }
-  return at::cat(whole, -1);
+  return options_.gather_output ? gather_columns(group_, out, options_.blocks) : out;
 }
 
 RowParallelLinearImpl::RowParallelLinearImpl(const Group& group, RowParallelLinearOptions options)

@@ -103,5 +103,7 @@ at::Tensor column_parallel_linear(const Group& group, const at::Tensor& input, c
                                   const at::Tensor& bias, bool sequence_parallel = false);
 at::Tensor row_parallel_linear(const Group& group, const at::Tensor& input, const at::Tensor& weight,
                                const at::Tensor& bias, bool sequence_parallel = false);
+// The outputs of all ranks' columns, in the order of the whole layer. `blocks` as in ColumnParallelLinearOptions.
+at::Tensor gather_columns(const Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& blocks = {});
 
 }  // namespace tutti

@@ -80,6 +80,16 @@ std::vector<std::int64_t> ParameterLayout::local_sizes() const {
   return sizes;
 }
 
+at::Tensor ParameterLayout::part_of(const at::Tensor& whole) const {
+  if (!divided()) return whole.clone();
+  std::vector<at::Tensor> parts;
+  for (const TensorBox& box : boxes) {
+    const auto d = std::size_t(dimension);
+    parts.push_back(whole.narrow(dimension, std::int64_t(box.begin[d]), std::int64_t(box.extent[d])));
+  }
+  return at::cat(parts, dimension);
+}
+
 std::vector<PlacedParameter> placed_parameters(const torch::nn::Module& module) {
   std::vector<PlacedParameter> all;
   collect(module, "", all);

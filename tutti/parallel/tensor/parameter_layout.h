@@ -49,6 +49,8 @@ struct ParameterLayout {
 
   // Of this rank's tensor, without padding.
   std::vector<std::int64_t> local_sizes() const;
+  // Of the whole tensor what this rank has, without padding: a new tensor.
+  at::Tensor part_of(const at::Tensor& whole) const;
 };
 
 // A module whose own parameters (not those of its children) are not simply whole on every rank.
