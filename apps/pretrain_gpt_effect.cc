@@ -39,6 +39,10 @@ bool has_events(Texts texts) { return texts.has("--tensorboard-dir"); }
 bool saves(Texts texts) { return texts.has("--save"); }
 bool reads_files(Texts texts) { return !texts.flag("--mock-data"); }
 bool has_tensor_ranks(Texts texts) { return number(texts, "--tensor-model-parallel-size") > 1; }
+bool sends_alike(Texts texts) {
+  return has_tensor_ranks(texts) && number(texts, "--pipeline-model-parallel-size") > 1 &&
+         !texts.flag("--sequence-parallel");
+}
 bool cuts_by_pattern(Texts texts) {
   return is(texts, "--tokenizer-type", "TikTokenizer") || texts.has("--tokenizer-model");
 }
@@ -69,6 +73,10 @@ constexpr Effect kEffects[] = {
     {"--split", "with --mock-data", reads_files},
     {"--tiktoken-pattern", "without --tokenizer-type TikTokenizer", cuts_by_pattern},
     {"--sequence-parallel", "without --tensor-model-parallel-size 2 or more", has_tensor_ranks},
+    {"--no-scatter-gather-tensors-in-pipeline",
+     "without --tensor-model-parallel-size and --pipeline-model-parallel-size of 2 or more, or with "
+     "--sequence-parallel",
+     sends_alike},
     {"--recompute-granularity", "with selective: attention scores are always recomputed in backward",
      recomputes_layers},
     {"--eval-interval", "with --eval-iters 0", evaluates},

@@ -144,6 +144,7 @@ class Interpreter {
     p.grid.context = TUTTI_TRY(small("--context-parallel-size", 1));
     if (texts_.flag("--use-tp-pp-dp-mapping")) p.grid.order = "tp-cp-ep-pp-dp";
     p.sequence_parallel = texts_.flag("--sequence-parallel") && p.grid.tensor > 1;
+    p.split_messages = !texts_.flag("--no-scatter-gather-tensors-in-pipeline");
     p.shard_optimizer = texts_.flag("--use-distributed-optimizer");
     p.overlap_gradients = texts_.flag("--overlap-grad-reduce");
     TUTTI_TRY(chunks());

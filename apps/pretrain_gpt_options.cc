@@ -155,6 +155,8 @@ constexpr Declared kOptions[] = {
      "fill-drain, 1f1b, interleaved, zb-h1 or zb-v (default: 1f1b; interleaved with several stages per rank)"},
     {"Ranks", "--decoder-first-pipeline-num-layers", Takes::kValue, "", "N", "layers of the first stage"},
     {"Ranks", "--decoder-last-pipeline-num-layers", Takes::kValue, "", "N", "layers of the last stage"},
+    {"Ranks", "--no-scatter-gather-tensors-in-pipeline", Takes::kNothing, "", "",
+     "between hosts, each tensor rank sends the whole activation, not its part"},
     {"Ranks", "--context-parallel-size", Takes::kValue, "1", "N",
      "ranks that each sequence is sharded over (ring attention)"},
     {"Ranks", "--use-tp-pp-dp-mapping", Takes::kNothing, "", "",

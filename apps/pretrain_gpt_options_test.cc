@@ -139,7 +139,8 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
               HasSubstr("are for --recompute-granularity full"));
   EXPECT_THAT(refusal("--fp16 --bf16"), HasSubstr("--bf16 and --fp16 were both given"));
   EXPECT_THAT(refusal("--hysteresis 3"), HasSubstr("--hysteresis is for --fp16, which is not given"));
-  EXPECT_THAT(refusal("--fp16 --loss-scale 8 --min-loss-scale 2"), HasSubstr("--min-loss-scale and --loss-scale were both given"));
+  EXPECT_THAT(refusal("--fp16 --loss-scale 8 --min-loss-scale 2"),
+              HasSubstr("--min-loss-scale and --loss-scale were both given"));
   EXPECT_THAT(refusal("--loss-scale 0"), HasSubstr("--loss-scale needs a number above 0"));
   EXPECT_THAT(refusal("--fp16 --initial-loss-scale 2 --min-loss-scale 4"), HasSubstr("is more than"));
   EXPECT_THAT(refusal("--num-experts 4"), HasSubstr("there are no mixtures of experts"));
@@ -181,6 +182,8 @@ TEST(PretrainGptOptions, AnOptionThatDoesNothingIsTold) {
                 "with --weight-decay-incr-style linear or cosine", "--weight-decay-incr-style constant"},
            Case{"--sequence-parallel", "without --tensor-model-parallel-size 2 or more",
                 "--tensor-model-parallel-size 2"},
+           Case{"--no-scatter-gather-tensors-in-pipeline --tensor-model-parallel-size 2", "without --tensor-model",
+                "--pipeline-model-parallel-size 2"},
            Case{"--tiktoken-pattern v2", "without --tokenizer-type TikTokenizer", "--tokenizer-model x"},
            Case{"--recompute-granularity selective", "with selective: attention scores",
                 "--recompute-granularity full"},

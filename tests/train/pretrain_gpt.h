@@ -57,6 +57,14 @@ inline tutti::testing::Ended pretrain(int ranks, const Words& arguments) {
   return tutti::testing::run(with(line, arguments), kOneThread);
 }
 
+// As two hosts with half of the ranks each, one after another.
+inline tutti::testing::Ended pretrain_on_two_hosts(int ranks, const Words& arguments) {
+  const std::string host = "export TUTTI_HOST_ID=host-$((RANK * 2 / WORLD_SIZE)); exec \"$@\"";
+  return tutti::testing::run(
+      with({TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--", "sh", "-c", host, "sh", PRETRAIN_GPT}, arguments),
+      kOneThread);
+}
+
 // What stands between `name` and the next " |", of every line that has it.
 inline Words fields(const tutti::testing::Ended& ended, const std::string& name) {
   Words found;

@@ -21,6 +21,7 @@ using test::fields;
 using test::kModel;
 using test::OnGrid;
 using test::pretrain;
+using test::pretrain_on_two_hosts;
 using test::PretrainGpt;
 using test::with;
 using test::Words;
@@ -182,6 +183,18 @@ TEST_F(PretrainGpt, OtherKindsOfModelsTrainTheSameOnGrids) {
   EXPECT_EQ(curve(ended), curve(alone));
   const auto context = pretrain(2, with(with(kModel, llama), {"--context-parallel-size", "2"}));
   EXPECT_EQ(curve(context), curve(alone)) << context.err;
+}
+
+// Each tensor rank sends half of an activation, or all of it (GridGroups decides): the same numbers.
+TEST_F(PretrainGpt, ActivationsInPartsOrWholeBetweenHostsTrainTheSame) {
+  const Words line =
+      with(kModel, {"--train-iters", "2", "--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"});
+  const auto alone = pretrain(0, with(kModel, {"--train-iters", "2"}));
+  for (const Words& more : {Words{}, Words{"--no-scatter-gather-tensors-in-pipeline"}}) {
+    const auto ended = pretrain_on_two_hosts(4, with(line, more));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(curve(ended), curve(alone));
+  }
 }
 
 // Of a vocabulary of 13 words every made-up sample of 16 has an end of a document.

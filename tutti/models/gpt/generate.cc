@@ -54,7 +54,9 @@ class Generator {
   PipelineOptions messages() const {
     auto sizes = model_.activation_sizes();
     sizes[1] = 1;
-    return {.messages = {.dtype = options_.precision == Precision::kF64 ? DType::kF64 : DType::kF32, .sizes = sizes}};
+    return {.messages = {.dtype = options_.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
+                         .sizes = sizes,
+                         .split_over = groups_.message_parts}};
   }
 
   // Of all words, f64; on the last stage.

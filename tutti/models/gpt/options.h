@@ -36,6 +36,8 @@ struct ParallelOptions {
   // Layers of the first and of the last stage; none: as equal as can be.
   std::optional<int> first_stage_layers, last_stage_layers;
   bool sequence_parallel = false;
+  // Between hosts each tensor rank sends its part of what goes to the next stage (MessageOptions::split_over).
+  bool split_messages = true;
   bool shard_optimizer = false;
   bool overlap_gradients = false;
   RecomputeOptions recompute;

@@ -165,7 +165,8 @@ class GptTraining {
   // ---- Training
   PipelineOptions pipeline_options() {
     return {.messages = {.dtype = options_.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
-                         .sizes = model_->activation_sizes()},
+                         .sizes = model_->activation_sizes(),
+                         .split_over = groups_.message_parts},
             .tell_losses = true,
             .before_last_backward = [this](int chunk) { weights_.before_last_backward(chunk); }};
   }
