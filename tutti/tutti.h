@@ -20,7 +20,6 @@
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/parallel/pipeline/layer_costs.h"
 #include "tutti/parallel/pipeline/pipeline.h"
-#include "tutti/parallel/pipeline/point_to_point.h"
 #include "tutti/parallel/pipeline/tied_weights.h"
 #include "tutti/parallel/recompute/recompute.h"
 #include "tutti/parallel/replicas/replica_check.h"
