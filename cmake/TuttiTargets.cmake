@@ -112,6 +112,23 @@ function(tutti_sources name)
   endforeach()
 endfunction()
 
+# tutti_isa_kernel(core kernels/reduce OPTION...): kernels/reduce_generic.cc, and on x86-64 kernels/reduce_avx2.cc and
+# kernels/reduce_avx512.cc, each for its instruction set (base/cpu_dispatch.h). All sets give the same bits: nothing is contracted.
+function(tutti_isa_kernel name path)
+  set(options_generic)
+  set(options_avx2 -mavx2 -mfma -mf16c)
+  set(options_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+  set(isas generic)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND isas avx2 avx512)
+  endif()
+  foreach(isa ${isas})
+    tutti_sources(${name} ${path}_${isa}.cc)
+    set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/${path}_${isa}.cc TARGET_DIRECTORY tutti_${name}
+                                PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=off;${ARGN};${options_${isa}}")
+  endforeach()
+endfunction()
+
 # GCC at -O1 sees too little to warn of uninitialised variables.
 set(TUTTI_QUICK_OPTIONS $<$<CONFIG:Release>:-O1> $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>)
 # For code that is not hot, in this folder and those below.

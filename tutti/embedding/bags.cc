@@ -10,6 +10,7 @@
 #include <bit>
 #include <utility>
 
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/embedding/bags_isa.h"
 
 namespace tutti {
@@ -22,18 +23,10 @@ struct Loops {
   void (*step_f64)(const RowStep<double>&);
 };
 
-Loops choose_loops() {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return {kernels::avx512::pool, kernels::avx512::pool, kernels::avx512::step_rows, kernels::avx512::step_rows};
-  if (__builtin_cpu_supports("avx2"))
-    return {kernels::avx2::pool, kernels::avx2::pool, kernels::avx2::step_rows, kernels::avx2::step_rows};
-#endif
-  return {kernels::generic::pool, kernels::generic::pool, kernels::generic::step_rows, kernels::generic::step_rows};
-}
-
-const Loops kLoops = choose_loops();
+#define TUTTI_BAG_LOOPS(isa) \
+  Loops { kernels::isa::pool, kernels::isa::pool, kernels::isa::step_rows, kernels::isa::step_rows }
+const Loops kLoops = TUTTI_FOR_THIS_CPU(TUTTI_BAG_LOOPS);
+#undef TUTTI_BAG_LOOPS
 
 constexpr int kMostDigitBits = 11, kMostPasses = 3;  // of 32 bits
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/embedding/bags_isa.h"
 #include "tutti/embedding/mapped_rows.h"
 
@@ -41,9 +42,7 @@ struct Batch {
 };
 
 #ifdef __x86_64__
-const bool kHasAvx2 = __builtin_cpu_supports("avx2"),
-           kHasAvx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+const bool kHasAvx2 = cpu_has(Isa::kAvx2), kHasAvx512 = cpu_has(Isa::kAvx512);
 #endif
 
 template <class T>

@@ -1,5 +1,6 @@
 #pragma once
 // Selects the instruction set, for both reduce.cc and finite.cc.
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/comm/kernels/reduce_isa.h"
 
 namespace tutti::kernels {
@@ -11,20 +12,10 @@ struct Loops {
 
 // The loops for the widest instruction set of this CPU.
 inline Loops widest_loops() {
-  switch (widest_isa()) {
-#ifdef __x86_64__
-    case Isa::kAvx512:
-      return {avx512::reduce, avx512::all_finite};
-    case Isa::kAvx2:
-      return {avx2::reduce, avx2::all_finite};
-#else
-    case Isa::kAvx512:
-    case Isa::kAvx2:
-#endif
-    case Isa::kGeneric:
-      break;
-  }
-  return {generic::reduce, generic::all_finite};
+#define TUTTI_REDUCE_LOOPS(isa) \
+  Loops { isa::reduce, isa::all_finite }
+  return TUTTI_FOR_THIS_CPU(TUTTI_REDUCE_LOOPS);
+#undef TUTTI_REDUCE_LOOPS
 }
 
 }  // namespace tutti::kernels

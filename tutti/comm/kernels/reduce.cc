@@ -32,16 +32,6 @@ void choose_stores(kernels::Inputs& io) {
 
 }  // namespace
 
-kernels::Isa kernels::widest_isa() {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return Isa::kAvx512;
-  if (__builtin_cpu_supports("avx2")) return Isa::kAvx2;
-#endif
-  return Isa::kGeneric;
-}
-
 ReduceOp op_for_bool(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:

@@ -22,9 +22,6 @@ struct Inputs {
   std::size_t head = 0;
 };
 
-enum class Isa { kGeneric, kAvx2, kAvx512 };
-Isa widest_isa();  // of this CPU
-
 namespace generic {
 void reduce(const Inputs& io);
 bool all_finite(DType dtype, const void* data, std::size_t count);

@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/base/float16.h"
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/reduce_isa.h"
@@ -25,10 +26,8 @@ struct Loop {
 std::vector<Loop> loops() {
   std::vector<Loop> all = {{"generic", kernels::generic::reduce}};
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2")) all.push_back({"avx2", kernels::avx2::reduce});
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    all.push_back({"avx512", kernels::avx512::reduce});
+  if (cpu_has(Isa::kAvx2)) all.push_back({"avx2", kernels::avx2::reduce});
+  if (cpu_has(Isa::kAvx512)) all.push_back({"avx512", kernels::avx512::reduce});
 #endif
   return all;
 }

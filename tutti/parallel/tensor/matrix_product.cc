@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/base/error.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -29,11 +30,8 @@ using Sgemm = int (*)(char a_transposed, char b_transposed, std::int64_t m, std:
 
 Sgemm onednn() {
   static const Sgemm found = []() -> Sgemm {
-#ifdef __x86_64__
-    const bool measured = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (!at::hasMKL() && measured) return reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "dnnl_sgemm"));
-#endif
+    if (!at::hasMKL() && cpu_has(Isa::kAvx512))  // measured there
+      return reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "dnnl_sgemm"));
     return nullptr;
   }();
   return found;

@@ -1,20 +1,17 @@
 // Chooses, once, the loops for the widest instruction set that this CPU has.
 #include "tutti/parallel/optim/kernels/update.h"
 
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/parallel/optim/kernels/update_isa.h"
 
 namespace tutti {
 namespace {
 
 const kernels::UpdateLoops& loops() {
-#ifdef __x86_64__
-  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  static const bool middle = __builtin_cpu_supports("avx2");
-  if (wide) return kernels::avx512::kUpdateLoops;
-  if (middle) return kernels::avx2::kUpdateLoops;
-#endif
-  return kernels::generic::kUpdateLoops;
+#define TUTTI_UPDATE_LOOPS(isa) kernels::isa::kUpdateLoops
+  static const kernels::UpdateLoops& chosen = TUTTI_FOR_THIS_CPU(TUTTI_UPDATE_LOOPS);
+  return chosen;
+#undef TUTTI_UPDATE_LOOPS
 }
 
 }  // namespace

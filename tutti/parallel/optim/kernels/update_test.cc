@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/parallel/optim/kernels/update_isa.h"
 
 namespace tutti {
@@ -16,10 +17,8 @@ namespace {
 std::vector<const kernels::UpdateLoops*> others() {
   std::vector<const kernels::UpdateLoops*> loops;
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2")) loops.push_back(&kernels::avx2::kUpdateLoops);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    loops.push_back(&kernels::avx512::kUpdateLoops);
+  if (cpu_has(Isa::kAvx2)) loops.push_back(&kernels::avx2::kUpdateLoops);
+  if (cpu_has(Isa::kAvx512)) loops.push_back(&kernels::avx512::kUpdateLoops);
 #endif
   return loops;
 }

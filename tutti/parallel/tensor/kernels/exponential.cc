@@ -3,20 +3,17 @@
 
 #include <type_traits>
 
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/parallel/tensor/kernels/exponential_isa.h"
 
 namespace tutti {
 namespace {
 
 const kernels::AllExponentialLoops& of_this_cpu() {
-#ifdef __x86_64__
-  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  static const bool middle = __builtin_cpu_supports("avx2");
-  if (wide) return kernels::avx512::kExponentialLoops;
-  if (middle) return kernels::avx2::kExponentialLoops;
-#endif
-  return kernels::generic::kExponentialLoops;
+#define TUTTI_EXPONENTIAL_LOOPS(isa) kernels::isa::kExponentialLoops
+  static const kernels::AllExponentialLoops& chosen = TUTTI_FOR_THIS_CPU(TUTTI_EXPONENTIAL_LOOPS);
+  return chosen;
+#undef TUTTI_EXPONENTIAL_LOOPS
 }
 
 template <class T>

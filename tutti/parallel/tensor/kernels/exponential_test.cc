@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/parallel/tensor/kernels/exponential_isa.h"
 
 namespace tutti {
@@ -98,10 +99,8 @@ TYPED_TEST(Exponentials, GeluAndItsGradient) {
 std::vector<const kernels::AllExponentialLoops*> all_loops() {
   std::vector<const kernels::AllExponentialLoops*> loops = {&kernels::generic::kExponentialLoops};
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2")) loops.push_back(&kernels::avx2::kExponentialLoops);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    loops.push_back(&kernels::avx512::kExponentialLoops);
+  if (cpu_has(Isa::kAvx2)) loops.push_back(&kernels::avx2::kExponentialLoops);
+  if (cpu_has(Isa::kAvx512)) loops.push_back(&kernels::avx512::kExponentialLoops);
 #endif
   return loops;
 }
