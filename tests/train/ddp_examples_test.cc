@@ -43,6 +43,10 @@ TEST(DdpExamples, GradientAccumulation) {
   EXPECT_THAT(run(3, "gradient_accumulation"), HasSubstr("rank 2 of 3: 300 times gradients travelled"));
 }
 
+TEST(DdpExamples, LocalSgd) {
+  for (const int ranks : {0, 3}) EXPECT_THAT(run(ranks, "local_sgd"), HasSubstr("weights were averaged 51 times"));
+}
+
 TEST(DdpExamples, PowerSgd) {
   for (const int ranks : {0, 3}) {
     const auto factors = behind(run(ranks, "power_sgd"), ": ");

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "tutti/base/cpu_dispatch.h"
+#include "tutti/base/cpu_dispatch.h"
 #include "tutti/comm/kernels/reduce_isa.h"
 
 namespace tutti {
@@ -23,8 +25,8 @@ std::vector<Look> looks(bool complex) {
   if (complex) return all;
   all.push_back({"generic", kernels::generic::all_finite});
 #ifdef __x86_64__
-  if (kernels::widest_isa() != kernels::Isa::kGeneric) all.push_back({"avx2", kernels::avx2::all_finite});
-  if (kernels::widest_isa() == kernels::Isa::kAvx512) all.push_back({"avx512", kernels::avx512::all_finite});
+  if (cpu_has(Isa::kAvx2)) all.push_back({"avx2", kernels::avx2::all_finite});
+  if (cpu_has(Isa::kAvx512)) all.push_back({"avx512", kernels::avx512::all_finite});
 #endif
   return all;
 }
