@@ -33,7 +33,7 @@ class Trained {
   Trained(const Group& world, Way way) : world_(world), net_(make_net()) {
     const UpdateRule rule = AdamOptions{.lr = 0.02};
     if (way == Way::kStage3) {
-      fully_ = std::make_unique<FullySharded>(net_, world);
+      fully_ = std::make_unique<FullySharded<torch::nn::SequentialImpl>>(net_, world);
       sharded_ = std::make_unique<ShardedOptimizer>(*fully_, rule);
       return;
     }
@@ -58,36 +58,29 @@ class Trained {
     }
   }
   void save(const std::string& folder, std::int64_t step) {
-    with_weights([&] {
-      auto boxes = saved_boxes(*net_);
-      for (auto& box : saved_boxes(state())) boxes.push_back(std::move(box));
-      save_checkpoint(world_, folder, boxes, {.step = step}).or_throw();
-    });
+    auto boxes = fully_ ? saved_boxes(fully_->own_state()) : saved_boxes(*net_);
+    for (auto& box : saved_boxes(state())) boxes.push_back(std::move(box));
+    save_checkpoint(world_, folder, boxes, {.step = step}).or_throw();
   }
   void load(const std::string& folder) {
     const auto reader = CheckpointReader::open(world_, folder).or_throw();
-    with_weights([&] {
-      auto wanted = expected_tensors(*net_);
-      for (auto& tensor : expected_tensors(state())) wanted.push_back(std::move(tensor));
-      reader.expect(wanted).or_throw();
+    auto wanted = fully_ ? expected_tensors(fully_->own_state()) : expected_tensors(*net_);
+    for (auto& tensor : expected_tensors(state())) wanted.push_back(std::move(tensor));
+    reader.expect(wanted).or_throw();
+    if (fully_)
+      read_state(reader, fully_->own_state()).or_throw();
+    else
       read_module(reader, *net_).or_throw();
-    });
     read_state(reader, state()).or_throw();
   }
 
  private:
   std::vector<StatePart> state() { return whole_ ? whole_->own_state() : sharded_->own_state(); }
-  template <class Act>
-  void with_weights(const Act& act) {
-    if (!fully_) return act();
-    const auto whole = fully_->whole();
-    act();
-  }
 
   const Group& world_;
   torch::nn::Sequential net_;
   std::unique_ptr<DataParallel<torch::nn::SequentialImpl>> ddp_;
-  std::unique_ptr<FullySharded> fully_;
+  std::unique_ptr<FullySharded<torch::nn::SequentialImpl>> fully_;
   std::unique_ptr<Optimizer> whole_;
   std::unique_ptr<ShardedOptimizer> sharded_;
 };

@@ -164,18 +164,14 @@ class Branches : public torch::nn::Module {
         left(register_module("left", torch::nn::Linear(7, 2))),
         right(register_module("right", torch::nn::Linear(7, 2))),
         never(register_module("never", torch::nn::Linear(7, 2))) {}
-  at::Tensor forward(FullySharded& sharded, const at::Tensor& x, bool use_left, bool use_right) {
-    const auto h = sharded.run(0, [&] { return at::tanh(first->forward(x)); });
-    const auto a = sharded.run(1, [&] { return left->forward(h); });
-    const auto b = sharded.run(2, [&] { return right->forward(h); });
-    (void)sharded.run(3, [&] { return never->forward(h); });
+  at::Tensor forward(const at::Tensor& x, bool use_left, bool use_right) {
+    const auto h = at::tanh(run_block(first, x));
+    const auto a = run_block(left, h), b = run_block(right, h);
+    (void)run_block(never, h);
     auto out = at::zeros_like(a);
     if (use_left) out = out + a;
     if (use_right) out = out + b;
     return out;
-  }
-  std::vector<FullySharded::Block> blocks() {
-    return {{"first", first.ptr()}, {"left", left.ptr()}, {"right", right.ptr()}, {"never", never.ptr()}};
   }
   torch::nn::Linear first, left, right, never;
 };
@@ -194,11 +190,11 @@ TEST_P(WhereWeightsAre, RanksThatUseDifferentBlocksAverageWithZeros) {
         const auto net = std::make_shared<Branches>();
         net->to(at::kDouble);
         const auto before = net->left->bias.detach().clone(), never = net->never->weight.detach().clone();
-        FullySharded sharded(net->blocks(), world, {.share_on_host = where == "shared"});
+        FullySharded sharded(net, world, {.blocks = {"*"}, .share_on_host = where == "shared"});
         ShardedOptimizer optimizer(sharded, SgdOptions{.lr = 1, .weight_decay = 0.5});
         // Two backward passes make one step.
         for (int pass = 0; pass < 2; ++pass)
-          net->forward(sharded, at::ones({3, 5}, at::kDouble), world.rank() == 0, world.rank() == 1).sum().backward();
+          sharded.forward(at::ones({3, 5}, at::kDouble), world.rank() == 0, world.rank() == 1).sum().backward();
         optimizer.step();
         const auto whole = sharded.whole();
         // Each rank's branch has a gradient of 3 for each pass, the other's 0; the average is 1.5 for each.
@@ -238,70 +234,6 @@ TEST_P(WhereWeightsAre, WhatIsWrittenToTheWholeStaysAndANaNIsNamed) {
         optimizer.step();
       },
       {.transport = where == "tcp" ? "tcp" : ""});
-  EXPECT_EQ(test::describe(outcomes), "");
-}
-
-TEST(FullySharded, WhatCannotBeGetsASentence) {
-  const auto outcomes = test::run_processes(1, [](Group& world) {
-    const auto says = [&](const auto& act, const std::string& expected) {
-      std::string words = "no error";
-      try {
-        act();
-      } catch (const Exception& e) {
-        words = e.what();
-      }
-      test::check(words.find(expected) != std::string::npos, words);
-    };
-    torch::nn::Linear layer(3, 3), other(3, 3);
-    says(
-        [&] {
-          FullySharded({{"a", layer.ptr()}, {"b", layer.ptr()}}, world);
-        },
-        "the parameter b.weight is a.weight of another block");
-    says([&] { FullySharded({{"a", nullptr}}, world); }, "block a has no module");
-    says([&] { FullySharded(torch::nn::Sequential(torch::nn::Tanh()), world); }, "no block has a parameter");
-    says([&] { FullySharded({{"a", layer.ptr()}}, world, {.prefetch = -1}); }, "prefetch is -1");
-    other->weight.set_data(other->weight.to(at::kDouble));
-    says([&] { FullySharded({{"a", other.ptr()}}, world); }, "block a has parameters of different types, a.weight f64");
-    FullySharded sharded({{"a", layer.ptr()}}, world);
-    ShardedOptimizer optimizer(sharded, SgdOptions{});
-    says([&] { ShardedOptimizer second(sharded, SgdOptions{}); }, "has an optimizer already");
-    says([&] { sharded.forward(at::ones({1, 3})); }, "FullySharded::forward() is for a Sequential");
-    says([&] { sharded.run(1, [&] { return at::ones({1}); }); }, "run() of block 1; there are 1");
-    says([&] { sharded.run(0, [&] { return at::Tensor(); }); }, "block a returned no tensor");
-    sharded.run(0, [&] { return layer->forward(at::ones({1, 3})); }).sum().backward();
-    optimizer.clip_grad_norm(1);
-    says([&] { sharded.run(0, [&] { return at::ones({1}); }); }, "runs between clip_grad_norm() and step()");
-    optimizer.step();
-    says([&] { optimizer.step(); }, "has no gradient of this step");
-  });
-  EXPECT_EQ(test::describe(outcomes), "");
-}
-
-TEST(FullySharded, ABatchOfNoSamplesAndOptionsThatDifferAreToldToAll) {
-  const auto outcomes = test::run_processes(2, [](Group& world) {
-    const auto words_of = [](const auto& act) -> std::string {
-      try {
-        act();
-        return "no error";
-      } catch (const Exception& e) {
-        return e.what();
-      }
-    };
-    torch::nn::Sequential model(torch::nn::Linear(3, 3));
-    const auto differs = words_of([&] { FullySharded(model, world, {.prefetch = world.rank()}); });
-    test::check(differs.find("the ranks gave FullySharded different options: prefetch = 0 on rank 0, but prefetch = 1 "
-                             "on rank 1") != std::string::npos,
-                differs);
-    FullySharded sharded(model, world);
-    const auto words = words_of([&] {
-      sharded.forward(at::ones({world.rank() == 1 ? 0 : 2, 3})).sum().backward();
-      ShardedOptimizer(sharded, SgdOptions{}).step();
-    });
-    test::check(
-        words.find("rank 1: FullySharded: forward() was given a batch of no samples, f32[0, 3]") != std::string::npos,
-        words);
-  });
   EXPECT_EQ(test::describe(outcomes), "");
 }
 

@@ -1,39 +1,56 @@
-// Who tells when weights are needed. LibTorch's C++ modules have no hooks, so a block is run through run(), which
-// gathers before and releases after. For backward() a hook stands before the node that made the block's result: it
-// runs before any other node of the block, and gathers. When all gradients of the block have come, every node that
-// reads its weights has run, since the gradient of a weight is made from all its uses: then they are released, and the
-// gradients averaged. Only frozen weights can be read later, so a block that has some waits for the block before it.
+// When weights are needed. LibTorch's C++ modules have no hooks, so a block is run by run_block(), which gathers before
+// and releases after. For backward() a hook is on the node that made the block's result: it runs before any other node
+// of the block, and gathers. When all gradients of the block have come, every node that reads its weights has run,
+// since the gradient of a weight is made from all its uses: then they are released, and the gradients averaged. Only
+// frozen weights can be read later, so a block that has some waits for the block before it.
 //
-// Ranks may differ in what a backward() uses, and then in the order in which blocks are complete. Reductions have an
-// order of their own therefore, from the last block that ran to the first; a block that is not complete holds back
+// The root holds what is in no block. It is gathered when forward() begins, and released when its gradients are
+// complete.
+//
+// Ranks may differ in what a backward() uses, and then in the order in which blocks are complete. So reductions have an
+// order of their own, from the last block that ran to the first, then the root; a block that is not complete holds back
 // those before it until finish(), which fills up with zeros. Gathers are in the order of the blocks' runs, on another
 // group: no rank waits for one kind in the middle of the other.
+//
+// A block inside recompute() runs without a graph in forward(), and again, with one, in backward(): it is gathered both
+// times, and the second run is the one that counts.
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <string_view>
 
 #include "tutti/base/error.h"
+#include "tutti/base/log.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/parallel/fully_sharded/block_parameters.h"
 #include "tutti/parallel/fully_sharded/fully_sharded_state.h"
+#include "tutti/parallel/optim/over_ranks.h"
 #include "tutti/parallel/replicas/replicas.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/gradient_hook.h"
+#include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
 namespace {
 
+using fully_sharded::ShardedBlock;
 using torch::autograd::variable_list;
 
 constexpr std::size_t kReductionsInFlight = 2;  // each holds the gradients of a block
+constexpr std::size_t kRoot = 0;
 
 class BeforeNode final : public torch::autograd::FunctionPreHook {
  public:
@@ -47,85 +64,131 @@ class BeforeNode final : public torch::autograd::FunctionPreHook {
   std::function<void()> act_;
 };
 
-std::vector<NamedTensor> named_in(const FullySharded::Block& block, std::vector<NamedTensor> tensors) {
-  for (auto& tensor : tensors) tensor.name = block.name + "." + tensor.name;
-  return without_repeats(std::move(tensors));
-}
-
-std::vector<FullySharded::Block> blocks_of(const torch::nn::Sequential& model) {
-  std::vector<FullySharded::Block> blocks;
-  for (const auto& child : model->named_children()) blocks.push_back({child.key(), child.value()});
-  return blocks;
-}
-
 Group beside(const Group& group, const std::string& name) {
   return group.size() == 1 ? group : group.split(0, group.rank(), name).or_throw();
 }
 
-}  // namespace
-
-FullySharded::State::State(const Group& with, const FullyShardedOptions& given)
-    : group(with), options(given), groups{beside(with, "gathers"), beside(with, "reductions")} {
-  TUTTI_REQUIRE(options.prefetch >= 0, "FullySharded: prefetch is ", options.prefetch,
-                "; expected how many blocks to gather ahead, 0 or more");
+// A group of one rank replicates nothing.
+Group replicas_of(const FullyShardedOptions& options) {
+  return options.replicate && options.replicate.size() > 1 ? options.replicate : Group();
 }
 
-void FullySharded::State::add_blocks(std::vector<Block> given) {
+at::ScalarType floating(DType type, const char* option) {
+  if (type == DType::kF32) return at::kFloat;
+  if (type == DType::kBF16) return at::kBFloat16;
+  TUTTI_REQUIRE(type == DType::kF16, "FullySharded: ", option, " is ", name(type), "; expected f32, bf16 or f16");
+  return at::kHalf;
+}
+
+ShardedBlock::Types types_of(const MixedPrecisionPolicy& policy) {
+  ShardedBlock::Types types;
+  if (policy.param_dtype) {
+    check_computes_in(*policy.param_dtype).or_throw();
+    types.compute = floating(*policy.param_dtype, "param_dtype");
+  }
+  if (policy.reduce_dtype) types.reduce = floating(*policy.reduce_dtype, "reduce_dtype");
+  if (policy.output_dtype) floating(*policy.output_dtype, "output_dtype");
+  return types;
+}
+
+std::string text(const std::optional<DType>& type) { return type ? name(*type) : "none"; }
+
+// The forward passes of this thread, innermost last.
+struct Scope {
+  std::shared_ptr<ShardedModule::State> state;
+  bool in_backward = false;  // a block that runs again
+};
+thread_local std::vector<Scope> scopes;
+
+constexpr std::int64_t kUnknownRank = (std::int64_t(1) << 24) - 1;
+constexpr std::int64_t kNoBlame = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+// ---- Making
+
+ShardedModule::State::State(std::shared_ptr<torch::nn::Module> model, const Group& with, FullyShardedOptions given)
+    : module(std::move(model)),
+      group(with),
+      replicate(replicas_of(given)),
+      options(std::move(given)),
+      groups{beside(with, "gathers"), beside(with, "reductions"), replicate ? beside(replicate, "replicas") : Group()} {
+  TUTTI_REQUIRE(module, "FullySharded: the model is null");
+  TUTTI_REQUIRE(options.prefetch >= 0, "FullySharded: prefetch is ", options.prefetch,
+                "; expected how many blocks to gather ahead, 0 or more");
+  TUTTI_REQUIRE(options.finite_check != FiniteCheck::kInReduction,
+                "FullySharded: gradients are checked as they are packed, so finite_check is kThrow, kReport or kOff");
+}
+
+void ShardedModule::State::add_blocks() {
   const at::NoGradGuard no_grad;
   prepare_compute(group);
-  std::vector<std::vector<NamedTensor>> parameters;
-  std::vector<NamedTensor> all, buffers;
-  std::unordered_map<const c10::TensorImpl*, std::string> owners;
-  for (const auto& block : given) {
-    TUTTI_REQUIRE(block.module, "FullySharded: block ", block.name, " has no module");
-    parameters.push_back(named_in(block, parameters_of(*block.module)));
-    for (const auto& [name, tensor] : parameters.back()) {
-      const auto [owner, first] = owners.emplace(tensor.unsafeGetTensorImpl(), name);
-      TUTTI_REQUIRE(first, "FullySharded: the parameter ", name, " is ", owner->second,
-                    " of another block; put both modules into one block");
-      all.push_back({name, tensor});
-    }
-    for (auto& buffer : named_in(block, buffers_of(*block.module))) buffers.push_back(std::move(buffer));
-  }
+  const auto types = types_of(options.mixed_precision);
+  const bool is_sequential = dynamic_cast<const torch::nn::SequentialImpl*>(module.get()) != nullptr;
+  auto patterns = options.blocks;
+  if (patterns.empty() && is_sequential && !module->children().empty()) patterns = {"*"};
+  auto parts = fully_sharded::block_parameters(*module, patterns);
+  std::vector<NamedTensor> all;
+  for (const auto& part : parts) all.insert(all.end(), part.parameters.begin(), part.parameters.end());
   const bool trains = std::any_of(all.begin(), all.end(), [](const auto& p) { return p.tensor.requires_grad(); });
-  TUTTI_REQUIRE(trains, "FullySharded: no block has a parameter that requires a gradient");
-  require_same_options(
-      group, "FullySharded",
-      {fmt::format("prefetch = {}", options.prefetch), fmt::format("share_on_host = {}", options.share_on_host),
-       fmt::format("heap_tensors = {}", options.heap_tensors)});
-  require_same_structure(group, all);
-  require_same_structure(group, buffers);
-  broadcast_values(group, buffers);
+  TUTTI_REQUIRE(trains, "FullySharded: the model has no parameter that requires a gradient");
+  const auto& policy = options.mixed_precision;
+  const std::vector<std::string> lines = {fmt::format("blocks = {}", fmt::join(patterns, ", ")),
+                                          fmt::format("prefetch = {}", options.prefetch),
+                                          fmt::format("share_on_host = {}", options.share_on_host),
+                                          fmt::format("heap_tensors = {}", options.heap_tensors),
+                                          fmt::format("reshard_after_forward = {}", options.reshard_after_forward),
+                                          fmt::format("param_dtype = {}", text(policy.param_dtype)),
+                                          fmt::format("reduce_dtype = {}", text(policy.reduce_dtype)),
+                                          fmt::format("finite_check = {}", int(options.finite_check)),
+                                          fmt::format("unshard_at_end = {}", options.unshard_at_end),
+                                          fmt::format("replicas = {}", replicate ? replicate.size() : 1)};
+  const auto buffers = without_repeats(buffers_of(*module));
+  // Along the replicas first: then the first group of shards has rank 0's values on all its ranks.
+  for (const Group& along : {replicate, group}) {
+    if (!along) continue;
+    require_same_options(along, "FullySharded", lines);
+    require_same_structure(along, all);
+    require_same_structure(along, buffers);
+    broadcast_values(along, buffers);
+  }
   if (options.heap_tensors) heap.emplace(group);
   const bool shared = options.share_on_host && group.nodes() == 1;
   const MutexLock lock(mutex);
-  for (std::size_t b = 0; b < given.size(); ++b) {
+  for (std::size_t b = 0; b < parts.size(); ++b) {
     Running& running = blocks.emplace_back();
-    running.module = given[b].module;
+    running.module = parts[b].module;
+    if (b != kRoot) by_module.emplace(running.module, b);
     running.first_shard = shard_count;
-    running.weights = std::make_unique<ShardedBlock>(given[b].name, std::move(parameters[b]), groups, int(b), shared);
+    running.weights =
+        std::make_unique<ShardedBlock>(parts[b].name, std::move(parts[b].parameters), groups, types, int(b), shared);
     shard_count += running.weights->shards().size();
+    if (b != kRoot) expected.push_back(b);
   }
   used.assign(shard_count, 0);
-  gathered_back = blocks.size();
   for (std::size_t b = 0; b < blocks.size(); ++b) install_hooks(b);
 }
 
-void FullySharded::State::check_batch(const at::Tensor& x) const {
+void ShardedModule::State::check_batch(const at::Tensor& x) const {
   if (options.allow_empty_batches || !at::GradMode::is_enabled()) return;
   if (!x.defined() || x.dim() == 0 || x.size(0) > 0) return;
-  Error error{.code = Code::kInvalidArgument,
-              .detail = "FullySharded: forward() was given a batch of no samples, " + describe(x) +
-                        ": the mean of its loss is NaN, and so would be all gradients on every rank",
-              .hint = "give every rank samples, or set allow_empty_batches if the loss is a sum",
-              .group = group.name(),
-              .rank = group.rank()};
-  for (const Group& each : {group, groups.gathers, groups.reductions}) each.abort(error);  // wherever peers wait
+  fail({.code = Code::kInvalidArgument,
+        .detail = "FullySharded: forward() was given a batch of no samples, " + describe(x) +
+                  ": the mean of its loss is NaN, and so would be all gradients on every rank",
+        .hint = "give every rank samples, or set allow_empty_batches if the loss is a sum"});
+}
+
+void ShardedModule::State::fail(Error error) const {
+  error.group = group.name();
+  error.rank = group.rank();
+  for (const Group& each : {group, replicate, groups.gathers, groups.reductions, groups.replicas})
+    if (each) each.abort(error);  // wherever peers wait
   throw Exception(std::move(error));
 }
 
-void FullySharded::State::install_hooks(std::size_t block) {
+void ShardedModule::State::install_hooks(std::size_t block) {
   auto& running = blocks[block];
+  running.accumulators.clear();
   for (std::size_t k = 0; k < running.weights->shards().size(); ++k) {
     running.accumulators.push_back(after_gradient(running.weights->trained(k), [weak = weak_from_this(), block, k] {
       if (const auto state = weak.lock()) state->on_gradient(block, k);
@@ -133,71 +196,145 @@ void FullySharded::State::install_hooks(std::size_t block) {
   }
 }
 
-void FullySharded::State::enter(std::size_t block) {
-  const MutexLock lock(mutex);
-  TUTTI_REQUIRE(block < blocks.size(), "FullySharded: run() of block ", block, "; there are ", blocks.size());
-  auto& running = blocks[block];
-  if (at::GradMode::is_enabled()) {
-    TUTTI_REQUIRE(!finished, "FullySharded: block ", running.weights->name(),
-                  " runs between clip_grad_norm() and step(); call step() or zero_grad() first");
-    if (running.pass == pass) end_pass();
-    running.ran = true;
-    running.pass = pass;
-    running.reduced = false;
-    running.waiting = running.weights->shards().size();
-  }
-  running.weights->gather();
-  const std::size_t end = std::min(blocks.size(), block + 1 + std::size_t(options.prefetch));
-  for (std::size_t next = block + 1; next < end; ++next) blocks[next].weights->begin_gather();
+// ---- Forward
+
+at::Tensor ShardedModule::State::cast(at::Tensor value, std::optional<DType> type) const {
+  if (!type || !value.defined() || !at::isFloatingType(value.scalar_type())) return value;
+  return value.to(floating(*type, "a type"));
 }
 
-void FullySharded::State::leave(std::size_t block, const at::Tensor& out) {
+std::optional<std::size_t> ShardedModule::State::block_of(const torch::nn::Module& wanted) const {
+  const MutexLock lock(mutex);
+  const auto known = by_module.find(&wanted);
+  return ended || known == by_module.end() ? std::nullopt : std::optional(known->second);
+}
+
+void ShardedModule::State::begin_forward() {
+  const bool records = at::GradMode::is_enabled();
+  const at::NoGradGuard no_grad;
+  const MutexLock lock(mutex);
+  if (ended) return;
+  if (depth > 0) {
+    ++depth;
+    return;
+  }
+  auto& root = blocks[kRoot];
+  if (records) {
+    TUTTI_REQUIRE(!finished, "FullySharded: forward() runs between clip_grad_norm() and step(); call step() or ",
+                  "zero_grad() first");
+    end_pass();
+    records_pass = true;
+    root.ran = true;
+    root.reduced = false;
+    root.waiting = root.weights->shards().size();
+  }
+  publish_written();
+  next = 0;
+  root.weights->gather();
+  ++depth;
+}
+
+void ShardedModule::State::end_forward() {
+  const MutexLock lock(mutex);
+  if (ended || --depth > 0) return;
+  const auto& root = *blocks[kRoot].weights;
+  const bool is_needed = records_pass && (blocks[kRoot].waiting > 0 || !root.all_trained());
+  if (!at::GradMode::is_enabled() && !is_needed) blocks[kRoot].weights->release();
+}
+
+void ShardedModule::State::enter(std::size_t block, bool in_backward) {
+  const bool records = at::GradMode::is_enabled();
+  const at::NoGradGuard no_grad;
   const MutexLock lock(mutex);
   auto& running = blocks[block];
-  TUTTI_REQUIRE(out.defined(), "FullySharded: block ", running.weights->name(), " returned no tensor");
+  running.entered = true;
+  if (!in_backward) runs = runs * 0x9E3779B97F4A7C15u + block;
+  if (records) {
+    running.ran = true;
+    running.reduced = false;
+    running.waiting = running.weights->shards().size();
+    if (running.pass != pass) running.first = order.size();
+    running.pass = pass;
+    order.push_back(block);
+    runs_again = runs_again || in_backward;
+  }
+  running.weights->gather();
+  gather_beside(block, in_backward);
+}
+
+// The next blocks; in backward(), where a block runs again, those before.
+void ShardedModule::State::gather_beside(std::size_t block, bool in_backward) {
+  auto at = std::find(expected.begin() + std::ptrdiff_t(in_backward ? 0 : next), expected.end(), block);
+  if (at == expected.end()) at = std::find(expected.begin(), expected.end(), block);
+  if (at == expected.end()) return;
+  const auto position = std::size_t(at - expected.begin()), ahead = std::size_t(options.prefetch);
+  if (in_backward) {
+    for (std::size_t k = 1; k <= ahead && k <= position; ++k) blocks[expected[position - k]].weights->begin_gather();
+    return;
+  }
+  next = position + 1;
+  for (std::size_t k = next; k < expected.size() && k < next + ahead; ++k) blocks[expected[k]].weights->begin_gather();
+}
+
+void ShardedModule::State::leave(std::size_t block, const at::Tensor& out, bool in_backward) {
+  const MutexLock lock(mutex);
+  auto& weights = *blocks[block].weights;
+  TUTTI_REQUIRE(out.defined(), "FullySharded: block ", weights.name(), " returned no tensor");
   const bool comes_back = at::GradMode::is_enabled() && out.requires_grad() && out.grad_fn();
   if (comes_back)
-    out.grad_fn()->add_pre_hook(std::make_unique<BeforeNode>([weak = weak_from_this(), block] {
-      if (const auto state = weak.lock()) state->enter_backward(block);
-    }));
+    out.grad_fn()->add_pre_hook(
+        std::make_unique<BeforeNode>([weak = weak_from_this(), of_pass = pass, position = order.size() - 1, block] {
+          if (const auto state = weak.lock()) state->enter_backward(of_pass, position, block);
+        }));
   // With the last block backward() begins at once.
-  if (!comes_back || block + 1 < blocks.size()) running.weights->release();
+  const bool is_last = next >= expected.size();
+  if (!comes_back || !(in_backward || is_last || !options.reshard_after_forward)) weights.release();
 }
+
+// ---- Backward
 
 // Autograd runs the nodes that were made last first: when it comes to the end of this block it is through with those
 // after it.
-void FullySharded::State::enter_backward(std::size_t block) {
-  const MutexLock lock(mutex);
+void ShardedModule::State::enter_backward(std::size_t of_pass, std::size_t position, std::size_t block) {
   const at::NoGradGuard no_grad;
-  gather_back_to(block);
-  for (std::size_t later = block + 1; later < blocks.size(); ++later) blocks[later].weights->release();
-  gather_back_to(block - std::min(block, std::size_t(options.prefetch)));
+  const MutexLock lock(mutex);
+  if (ended) return;
+  if (of_pass == pass) {
+    if (!gathered_back) gathered_back = order.size();
+    gather_back_to(position);
+    for (std::size_t later = position + 1; later < order.size(); ++later)
+      if (auto& running = blocks[order[later]]; running.first > position) running.weights->release();
+    gather_back_to(position - std::min(position, std::size_t(options.prefetch)));
+  }
   blocks[block].weights->gather();
 }
 
-void FullySharded::State::gather_back_to(std::size_t block) {
-  while (gathered_back > block) {
-    auto& running = blocks[--gathered_back];
-    if (running.ran && running.pass == pass) running.weights->begin_gather();
-  }
+void ShardedModule::State::gather_back_to(std::size_t position) {
+  while (*gathered_back > position) blocks[order[--*gathered_back]].weights->begin_gather();
 }
 
-// Whatever this rank has not used in it, it takes part with.
-void FullySharded::State::end_pass() {
-  const at::NoGradGuard no_grad;
+// Whatever this rank has not used in the pass, it takes part with.
+void ShardedModule::State::end_pass() {
+  if (!gathered_back) gathered_back = order.size();
   gather_back_to(0);
   for (auto& running : blocks) running.weights->release();
   reduce_what_is_complete(true);
-  gathered_back = blocks.size();
+  bool repeats = runs_again || order.size() < expected.size();
+  for (std::size_t k = 0; k < order.size(); ++k) repeats = repeats || blocks[order[k]].first != k;
+  if (!repeats) expected = order;
+  order.clear();
+  gathered_back.reset();
+  records_pass = runs_again = false;
   ++pass;
 }
 
-void FullySharded::State::on_gradient(std::size_t block, std::size_t shard) {
-  const MutexLock lock(mutex);
+void ShardedModule::State::on_gradient(std::size_t block, std::size_t shard) {
   const at::NoGradGuard no_grad;
+  const MutexLock lock(mutex);
+  if (ended) return;
   auto& running = blocks[block];
   const std::size_t number = running.first_shard + shard;
-  running.weights->take_gradient(shard, facts, std::int64_t(number));
+  running.weights->take_gradient(shard, options.finite_check != FiniteCheck::kOff, facts, std::int64_t(number));
   used[number] = 1;
   if (running.reduced) {  // it ran more than once
     running.reduced = false;
@@ -209,119 +346,414 @@ void FullySharded::State::on_gradient(std::size_t block, std::size_t shard) {
   reduce_what_is_complete(false);
 }
 
-void FullySharded::State::reduce_what_is_complete(bool all) {
-  for (std::size_t b = blocks.size(); b-- > 0;) {
-    auto& running = blocks[b];
-    if (!running.ran || running.reduced || running.weights->shards().empty()) continue;
-    if (running.waiting > 0 && !all) return;
-    running.weights->begin_reduce();
-    running.reduced = true;
-    in_flight.push_back(b);
-    if (in_flight.size() <= kReductionsInFlight) continue;
-    blocks[in_flight.front()].weights->end_reduce();
-    in_flight.erase(in_flight.begin());
+void ShardedModule::State::begin_reduce(std::size_t block) {
+  auto& running = blocks[block];
+  if (!running.ran || running.reduced || running.weights->shards().empty()) return;
+  running.weights->begin_reduce();
+  running.reduced = true;
+  in_flight.push_back(block);
+  if (in_flight.size() <= kReductionsInFlight) return;
+  blocks[in_flight.front()].weights->pass_on_reduce();
+  in_flight.erase(in_flight.begin());
+}
+
+void ShardedModule::State::reduce_what_is_complete(bool all) {
+  for (std::size_t k = order.size(); k-- > 0;) {
+    const auto& running = blocks[order[k]];
+    if (!running.reduced && running.waiting > 0 && !all) return;
+    begin_reduce(order[k]);
+  }
+  if (all) {
+    for (std::size_t b = blocks.size(); b-- > 0;) begin_reduce(b);  // of passes before this one too
+  } else if (blocks[kRoot].waiting == 0) {
+    begin_reduce(kRoot);
   }
 }
 
-void FullySharded::State::finish() {
+// ---- The end of a step
+
+void ShardedModule::State::finish() {
+  const at::NoGradGuard no_grad;
   const MutexLock lock(mutex);
   if (finished) return;
   group.status().or_throw();
-  if (std::none_of(used.begin(), used.end(), [](auto any) { return any != 0; })) {
-    Error error{.code = Code::kInvalidArgument,
-                .detail = "ShardedOptimizer: the FullySharded model has no gradient of this step",
-                .hint = "call backward() on what its blocks returned before step()",
-                .group = group.name(),
-                .rank = group.rank()};
-    group.abort(error);
-    throw Exception(error);
-  }
+  if (std::none_of(used.begin(), used.end(), [](auto any) { return any != 0; }))
+    fail({.code = Code::kInvalidArgument,
+          .detail = "FullySharded: the model has no gradient of this step",
+          .hint = "call backward() on what forward() returned before step() or finish()"});
+  require_same_runs();
   end_pass();
+  for (const std::size_t block : in_flight) blocks[block].weights->pass_on_reduce();
   in_flight.clear();
   for (auto& running : blocks) {
     running.weights->end_reduce();
     running.ran = false;
+    if (scale != 1 && running.weights->has_averages()) running.weights->scale_averages(1 / scale);
   }
-  all_reduce(groups.gathers, std::span(used), ReduceOp::kMax);
+  agree_on_gradients();
   finished = true;
+  ++steps;
 }
 
-void FullySharded::State::forget() {
+void ShardedModule::State::require_same_runs() {
+  const auto digest = std::int64_t(runs >> 1);
+  for (const Group& along : {group, replicate}) {
+    if (!along || along.size() == 1) continue;
+    std::int64_t both[] = {digest, -digest};
+    all_reduce(along, std::span<std::int64_t>(both), ReduceOp::kMax);
+    if (both[0] == -both[1]) continue;
+    std::vector<std::string> names;
+    for (const std::size_t block : order) names.push_back(blocks[block].weights->name());
+    fail({.code = Code::kMismatch,
+          .detail = fmt::format("FullySharded: the ranks did not run the same blocks in the same order in this step; "
+                                "this rank ran {}",
+                                names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))),
+          .hint = "every rank runs the same blocks; which of them it uses in its loss may differ"});
+  }
+}
+
+const std::string& ShardedModule::State::name_of_shard(std::size_t number) const {
+  std::size_t b = blocks.size() - 1;
+  while (blocks[b].first_shard > number || blocks[b].weights->shards().empty()) --b;
+  return blocks[b].weights->shards()[number - blocks[b].first_shard].name;
+}
+
+std::vector<double> ShardedModule::State::squares_of_averages() const {
+  std::vector<double> squares(shard_count);
+  for (const auto& running : blocks) {
+    if (!running.weights->has_averages()) continue;
+    for (std::size_t k = 0; k < running.weights->shards().size(); ++k) {
+      const at::Tensor average = running.weights->average_of(k);
+      squares[running.first_shard + k] =
+          sum_of_squares_of(average.data_ptr(), std::size_t(average.numel()), average.scalar_type() == at::kDouble);
+    }
+  }
+  return squares;
+}
+
+// Which parameters any rank has used, and the first whose gradient is not finite: of a rank, or only in the average.
+void ShardedModule::State::agree_on_gradients() {
+  squares.clear();
+  found.reset();
+  if (options.finite_check != FiniteCheck::kOff) {
+    squares = squares_of_averages();
+    for (std::size_t k = 0; k < shard_count && facts.shard < 0; ++k)
+      if (!std::isfinite(squares[k])) facts.shard = std::int64_t(k);
+  }
+  std::vector<std::int64_t> message(used.begin(), used.end());
+  const std::int64_t rank = facts.rank < 0 ? kUnknownRank : facts.rank;
+  message.push_back(facts.shard < 0 ? -kNoBlame : -(facts.shard * (kUnknownRank + 1) + rank));
+  all_reduce(group, std::span(message), ReduceOp::kMax);
+  if (replicate) all_reduce(replicate, std::span(message), ReduceOp::kMax);
+  for (std::size_t k = 0; k < shard_count; ++k) used[k] = message[k] != 0;
+  if (message.back() == -kNoBlame) return;
+  facts.shard = -message.back() / (kUnknownRank + 1);
+  facts.rank = -message.back() % (kUnknownRank + 1);
+  if (facts.rank == kUnknownRank) facts.rank = -1;
+  found = {.parameter = name_of_shard(std::size_t(facts.shard)), .rank = int(facts.rank)};
+}
+
+std::optional<Error> ShardedModule::State::refusal() const {
+  if (!found) return {};
+  return Error{.code = Code::kInvalidArgument,
+               .detail = fmt::format("FullySharded: {}, in step {}; the weights are as they were",
+                                     found->rank < 0 ? non_finite_gradient(found->parameter)
+                                                     : non_finite_gradient(found->parameter, found->rank),
+                                     steps),
+               .hint = "lower the learning rate, clip, or scale the loss (LossScaler); check the batch of that rank",
+               .group = group.name(),
+               .rank = group.rank()};
+}
+
+void ShardedModule::State::hand_over() {
+  const at::NoGradGuard no_grad;
+  const MutexLock lock(mutex);
+  for (auto& running : blocks) {
+    if (!running.weights->has_averages()) continue;
+    for (std::size_t k = 0; k < running.weights->shards().size(); ++k) {
+      if (!used[running.first_shard + k]) continue;
+      at::Tensor local = running.weights->local(k);
+      at::Tensor& gradient = local.mutable_grad();
+      if (gradient.defined())
+        gradient.add_(running.weights->average_of(k));
+      else
+        gradient = running.weights->average_of(k);
+    }
+  }
+  written = true;  // by the optimizer, before the next forward()
+}
+
+void ShardedModule::State::forget() {
+  const at::NoGradGuard no_grad;
   const MutexLock lock(mutex);
   for (auto& running : blocks) {
     running.weights->forget_gradients();
     running.ran = false;
   }
   in_flight.clear();
+  order.clear();
+  gathered_back.reset();
+  records_pass = runs_again = false;
   ++pass;
-  gathered_back = blocks.size();
   std::fill(used.begin(), used.end(), 0);
   facts = {};
+  runs = 0;
   finished = false;
 }
 
-FullySharded::FullySharded(std::vector<Block> blocks, const Group& group, FullyShardedOptions options)
-    : state_(std::make_shared<State>(group, options)) {
-  state_->add_blocks(std::move(blocks));
+// ---- Weights outside of forward() and backward()
+
+bool ShardedModule::State::any_shared() const {
+  return std::any_of(blocks.begin(), blocks.end(), [](const auto& running) { return running.weights->shared(); });
 }
 
-FullySharded::FullySharded(const torch::nn::Sequential* model, const Group& group, FullyShardedOptions options)
-    : FullySharded(blocks_of(*model), group, options) {
-  for (const auto& module : **model)
-    state_->sequence.push_back([module = torch::nn::AnyModule(module)](at::Tensor x) mutable {
-      return module.forward<at::Tensor>(std::move(x));
-    });
+void ShardedModule::State::publish() {
+  const MutexLock lock(mutex);
+  written = true;
+  publish_written();
 }
 
-FullySharded::~FullySharded() {
-  // The peers may still be reading weights that lie in this rank's memory.
-  if (!state_->unwinding.is_past() && shared() && state_->group.status().ok())
-    (void)state_->group.run({.kind = Kind::kBarrier});
+void ShardedModule::State::publish_written() {
+  if (!written) return;
+  const at::NoGradGuard no_grad;
+  for (auto& running : blocks) running.weights->publish();
+  if (any_shared()) barrier(group);
+  written = false;
+}
+
+void ShardedModule::State::begin_whole() {
+  const at::NoGradGuard no_grad;
+  const MutexLock lock(mutex);
+  if (ended) return;
+  publish_written();
+  for (auto& running : blocks) running.weights->begin_whole();
+}
+
+void ShardedModule::State::end_whole(bool unwinds) {
+  const at::NoGradGuard no_grad;
+  const MutexLock lock(mutex);
+  if (ended) return;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    blocks[b].weights->end_whole();
+    if (options.mixed_precision.param_dtype) install_hooks(b);  // LibTorch drops them where the type changes
+  }
+  if (!unwinds && group.size() > 1) (void)group.run({.kind = Kind::kBarrier});
+}
+
+void ShardedModule::State::unshard() {
+  const at::NoGradGuard no_grad;
+  const MutexLock lock(mutex);
+  if (ended) return;
+  publish_written();
+  for (auto& running : blocks) {
+    running.accumulators.clear();
+    running.weights->forget_gradients();
+    running.weights->unshard();
+  }
+  if (any_shared()) barrier(group);
+  ended = true;
+}
+
+std::vector<NamedTensor> ShardedModule::State::locals() const {
+  const MutexLock lock(mutex);
+  std::vector<NamedTensor> all;
+  for (const auto& running : blocks)
+    for (std::size_t k = 0; k < running.weights->shards().size(); ++k)
+      all.push_back({running.weights->shards()[k].name, running.weights->local(k)});
+  return all;
+}
+
+// ---- ShardedModule
+
+ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, const Group& group, FullyShardedOptions options)
+    : state_(std::make_shared<State>(std::move(module), group, std::move(options))) {
+  state_->add_blocks();
+}
+
+// Only where the peers do the same: an exception on one rank, or a group that has failed, leaves empty parameters.
+ShardedModule::~ShardedModule() {
+  const bool together = !state_->unwinding.is_past() && state_->group.status().ok();
+  try {
+    if (together && state_->options.unshard_at_end)
+      state_->unshard();
+    else if (together && shared())
+      barrier(state_->group);  // the peers may still be reading weights in this rank's memory
+  } catch (const Exception& error) {
+    log::warn(std::string("FullySharded: the weights were lost at its end: ") + error.what());
+  }
   const MutexLock lock(state_->mutex);
   state_->blocks.clear();
+  state_->ended = true;
 }
 
-at::Tensor FullySharded::forward(at::Tensor x) {
-  TUTTI_REQUIRE(!state_->sequence.empty(),
-                "FullySharded::forward() is for a Sequential; run the blocks of another model by run()");
-  state_->check_batch(x);
-  for (std::size_t b = 0; b < state_->sequence.size(); ++b)
-    x = run(b, [&] { return state_->sequence[b](std::move(x)); });
-  return x;
+std::vector<NamedTensor> ShardedModule::named_parameters() { return state_->locals(); }
+
+std::vector<at::Tensor> ShardedModule::parameters() {
+  std::vector<at::Tensor> tensors;
+  for (auto& named : named_parameters()) tensors.push_back(std::move(named.tensor));
+  return tensors;
 }
 
-void FullySharded::enter(std::size_t block) { state_->enter(block); }
-void FullySharded::leave(std::size_t block, const at::Tensor& out) { state_->leave(block, out); }
+void ShardedModule::finish() {
+  state_->finish();
+  bool has_optimizer = false;
+  std::optional<Error> refused;
+  {
+    const MutexLock lock(state_->mutex);
+    has_optimizer = state_->has_optimizer;
+    refused = state_->refusal();
+  }
+  if (has_optimizer) return;
+  if (!refused) state_->hand_over();
+  state_->forget();
+  if (refused && state_->options.finite_check == FiniteCheck::kThrow) throw Exception(*std::move(refused));
+}
 
-std::size_t FullySharded::blocks() const {
+GradientNorm ShardedModule::clip_grad_norm(double max_norm) {
+  require_clip_limit("clip_grad_norm", "max_norm", max_norm);
+  const at::NoGradGuard no_grad;
+  const auto locals = named_parameters();
+  AverageFacts facts;
+  for (std::size_t k = 0; k < locals.size(); ++k) {
+    const at::Tensor& gradient = locals[k].tensor.grad();
+    if (!gradient.defined()) continue;
+    const double squares =
+        sum_of_squares_of(gradient.data_ptr(), std::size_t(gradient.numel()), gradient.scalar_type() == at::kDouble);
+    facts.squares += squares;
+    if (!std::isfinite(squares) && facts.shard < 0) facts.shard = std::int64_t(k);
+  }
+  const auto norm = norm_over_ranks(state_->group, {}, facts, [&](std::int64_t shard) -> const std::string& {
+    return locals[std::size_t(shard)].name;
+  });
+  const double factor = clip_factor(norm.norm, max_norm);
+  if (!norm.finite() || factor >= 1) return norm;
+  for (const auto& local : locals)
+    if (at::Tensor& gradient = local.tensor.mutable_grad(); gradient.defined()) gradient.mul_(factor);
+  return norm;
+}
+
+void ShardedModule::zero_grad() {
+  for (const auto& local : named_parameters()) local.tensor.mutable_grad() = at::Tensor();
+  state_->forget();
+}
+
+std::optional<NonFiniteGradient> ShardedModule::non_finite() const {
   const MutexLock lock(state_->mutex);
-  return state_->blocks.size();
+  return state_->found;
 }
-bool FullySharded::shared() const {
+
+void ShardedModule::set_gradient_scale(double scale) {
   const MutexLock lock(state_->mutex);
-  return std::any_of(state_->blocks.begin(), state_->blocks.end(),
-                     [](const auto& running) { return running.weights->shared(); });
+  state_->scale = scale;
 }
-std::size_t FullySharded::weight_bytes() const {
+
+FiniteCheck ShardedModule::finite_check() const { return state_->options.finite_check; }
+const Group& ShardedModule::group() const { return state_->group; }
+
+std::vector<StatePart> ShardedModule::own_state() {
+  std::vector<StatePart> parts;
+  const MutexLock lock(state_->mutex);
+  TUTTI_REQUIRE(!state_->ended, "FullySharded: own_state() after unshard(); the module has the weights");
+  for (const auto& running : state_->blocks)
+    for (auto& part : running.weights->own_weights()) parts.push_back(std::move(part));
+  for (const auto& [name, buffer] : without_repeats(buffers_of(*state_->module))) {
+    TUTTI_REQUIRE(buffer.is_contiguous(), "FullySharded: buffer ", name, ", ", describe(buffer),
+                  ", is not contiguous; use tensor.contiguous()");
+    parts.push_back({.parameter = name, .state = "", .shape = buffer.sizes().vec(), .values = buffer.view({-1})});
+  }
+  state_->written = true;  // perhaps, by whoever has the parts
+  return parts;
+}
+
+void ShardedModule::unshard() { state_->unshard(); }
+
+bool ShardedModule::shared() const {
+  const MutexLock lock(state_->mutex);
+  return state_->any_shared();
+}
+
+std::size_t ShardedModule::weight_bytes() const {
   std::size_t bytes = 0;
   const MutexLock lock(state_->mutex);
   for (const auto& running : state_->blocks) bytes += running.weights->weight_bytes();
   return bytes;
 }
 
-FullySharded::Whole::Whole(FullySharded& of) : of_(of) {
-  const MutexLock lock(of_.state_->mutex);
-  for (auto& running : of_.state_->blocks) running.weights->gather();
+ShardedModule::Whole::Whole(ShardedModule& of) : of_(of) { of_.state_->begin_whole(); }
+ShardedModule::Whole::~Whole() { of_.state_->end_whole(unwinding_.is_past()); }
+
+// ---- Forward passes of a thread
+
+namespace fully_sharded {
+
+ForwardScope::ForwardScope(std::shared_ptr<ShardedModule::State> state) : state_(std::move(state)) {
+  state_->begin_forward();
+  scopes.push_back({state_});
+}
+ForwardScope::~ForwardScope() {
+  scopes.pop_back();
+  state_->end_forward();
 }
 
-FullySharded::Whole::~Whole() {
-  const MutexLock lock(of_.state_->mutex);
-  const at::NoGradGuard no_grad;
-  for (auto& running : of_.state_->blocks) {
-    running.weights->keep_own_part();
-    running.weights->release();
-  }
-  if (!unwinding_.is_past() && of_.state_->group.size() > 1) (void)of_.state_->group.run({.kind = Kind::kBarrier});
+void ForwardScope::check_batch(const at::Tensor& x) const { state_->check_batch(x); }
+at::Tensor ForwardScope::input(at::Tensor value) const {
+  const auto& policy = state_->options.mixed_precision;
+  return policy.cast_forward_inputs ? state_->cast(std::move(value), policy.param_dtype) : value;
 }
+at::Tensor ForwardScope::output(at::Tensor value) const {
+  return state_->cast(std::move(value), state_->options.mixed_precision.output_dtype);
+}
+
+at::Tensor ForwardScope::run_sequence(at::Tensor x) const {
+  for (torch::nn::AnyModule& child : dynamic_cast<torch::nn::SequentialImpl&>(*state_->module)) {
+    BlockRun run(*child.ptr());
+    if (!run.is_sharded()) {
+      x = child.forward<at::Tensor>(std::move(x));
+      continue;
+    }
+    x = child.forward<at::Tensor>(run.input(std::move(x)));
+    run.end(x);
+  }
+  return x;
+}
+
+void ForwardScope::explain(const std::exception& error) const {
+  if (std::string_view(error.what()).find("not allocated yet") == std::string_view::npos) return;
+  const MutexLock lock(state_->mutex);
+  for (const auto& running : state_->blocks) {
+    if (running.module == state_->module.get() || running.entered || running.weights->empty()) continue;
+    throw Exception(invalid_argument(
+        fmt::format("FullySharded: the weights of block {} are used, and run_block() was not called for it",
+                    running.weights->name()),
+        "call its forward() by tutti::run_block(block, ...) in the model's forward(), or name no such block"));
+  }
+}
+
+ForwardPass current_forward() { return scopes.empty() ? ForwardPass() : ForwardPass(scopes.back().state); }
+
+ForwardAgain::ForwardAgain(const ForwardPass& pass) : state_(pass.lock()) {
+  if (state_) scopes.push_back({.state = state_, .in_backward = true});
+}
+ForwardAgain::~ForwardAgain() {
+  if (state_) scopes.pop_back();
+}
+
+BlockRun::BlockRun(const torch::nn::Module& block) {
+  for (std::size_t k = scopes.size(); k-- > 0 && !state_;) {
+    const auto number = scopes[k].state->block_of(block);
+    if (!number) continue;
+    state_ = scopes[k].state;
+    in_backward_ = scopes[k].in_backward;
+    block_ = *number;
+  }
+  if (state_) state_->enter(block_, in_backward_);
+}
+at::Tensor BlockRun::input(at::Tensor value) const {
+  const auto& policy = state_->options.mixed_precision;
+  return policy.cast_forward_inputs ? state_->cast(std::move(value), policy.param_dtype) : value;
+}
+void BlockRun::end(const at::Tensor& out) { state_->leave(block_, out, in_backward_); }
+
+}  // namespace fully_sharded
 
 }  // namespace tutti

@@ -1,6 +1,9 @@
 // Stage 3 of ShardedOptimizer: the averages of this rank's part are in the blocks already, and so is that part of the
-// weights. What is shared is stepped where all see it.
+// weights. Shared weights are stepped in place.
 #include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
@@ -10,7 +13,7 @@
 namespace tutti {
 namespace {
 
-std::vector<std::string> names_in(const FullySharded::State& model) {
+std::vector<std::string> names_in(const ShardedModule::State& model) {
   const MutexLock lock(model.mutex);
   std::vector<std::string> names;
   for (const auto& running : model.blocks)
@@ -20,7 +23,7 @@ std::vector<std::string> names_in(const FullySharded::State& model) {
 
 class OfFullySharded final : public ShardedOptimizer::State {
  public:
-  OfFullySharded(std::shared_ptr<FullySharded::State> model, UpdateRule rule, std::vector<ParameterGroup> groups)
+  OfFullySharded(std::shared_ptr<ShardedModule::State> model, UpdateRule rule, std::vector<ParameterGroup> groups)
       : State(model->group, GroupedRules(std::move(rule), std::move(groups), names_in(*model))),
         model_(std::move(model)) {
     std::size_t number = 0;
@@ -49,24 +52,39 @@ class OfFullySharded final : public ShardedOptimizer::State {
       if (running.weights->has_averages()) running.weights->place_averages();
   }
   void average() override {
-    {
-      const MutexLock lock(model_->mutex);
-      facts = model_->facts;
-    }
+    const MutexLock lock(model_->mutex);
+    facts = model_->facts;
+    const auto ranks = group.global_ranks();
+    const auto at = std::find(ranks.begin(), ranks.end(), facts.rank);
+    facts.rank = at == ranks.end() ? -1 : at - ranks.begin();  // in this group, if it is one of it
+    const auto squares = model_->squares.empty() ? model_->squares_of_averages() : model_->squares;
     facts.squares = 0;
-    for_steps([&](ShardedBlock&, Shard& shard) {
-      facts.squares += sum_of_squares_of(shard.mine_average, std::size_t(shard.mine.count), shard.dtype == DType::kF64);
-    });
+    std::size_t number = 0;
+    for (auto& running : model_->blocks)
+      for (const auto& shard : running.weights->shards()) {
+        const double of_shard = model_->used[number] && shard.counts ? squares[number] : 0;
+        if (!std::isfinite(of_shard) && facts.shard < 0) facts.shard = std::int64_t(number);
+        facts.squares += of_shard;
+        ++number;
+      }
+  }
+  bool skips_step() const override {
+    const MutexLock lock(model_->mutex);
+    return model_->found && model_->options.finite_check == FiniteCheck::kReport;
   }
   void step() override {
-    bool shared = false;
-    for_steps([&](ShardedBlock& block, Shard& shard) {
-      update_elements(next_update(shard), shard.dtype, block.own_weight(shard), shard.mine_average, shard.state, 0,
-                      shard.mine.count);
-      shard.weight.unsafeGetTensorImpl()->bump_version();
-      shared = shared || block.shared();
-    });
-    if (shared) barrier(group);
+    {
+      const MutexLock lock(model_->mutex);
+      refused = model_->refusal();
+      if (refused) return;
+      for (auto& running : model_->blocks) {
+        if (!running.weights->has_averages()) continue;
+        auto& shards = running.weights->shards();
+        for (std::size_t k = 0; k < shards.size(); ++k)
+          if (model_->used[running.first_shard + k]) step_one(*running.weights, k);
+      }
+    }
+    model_->publish();
   }
   void forget() override { model_->forget(); }
   void zero_grad() override {}
@@ -76,23 +94,19 @@ class OfFullySharded final : public ShardedOptimizer::State {
   }
 
  private:
-  template <class Act>
-  void for_steps(const Act& act) {
-    const MutexLock lock(model_->mutex);
-    for (auto& running : model_->blocks) {
-      if (!running.weights->has_averages()) continue;
-      auto& shards = running.weights->shards();
-      for (std::size_t k = 0; k < shards.size(); ++k)
-        if (model_->used[running.first_shard + k]) act(*running.weights, shards[k]);
-    }
+  void step_one(fully_sharded::ShardedBlock& block, std::size_t number) {
+    Shard& shard = block.shards()[number];
+    update_elements(next_update(shard), shard.dtype, block.own_weight(shard), shard.mine_average, shard.state, 0,
+                    shard.mine.count);
+    block.trained(number).unsafeGetTensorImpl()->bump_version();
   }
 
-  std::shared_ptr<FullySharded::State> model_;
+  std::shared_ptr<ShardedModule::State> model_;
 };
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(FullySharded& model, UpdateRule rule, std::vector<ParameterGroup> groups)
+ShardedOptimizer::ShardedOptimizer(ShardedModule& model, UpdateRule rule, std::vector<ParameterGroup> groups)
     : ShardedOptimizer(std::make_unique<OfFullySharded>(model.state_, std::move(rule), std::move(groups))) {}
 
 }  // namespace tutti

@@ -1,9 +1,11 @@
 #pragma once
 // What a FullySharded and its optimizer share.
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tutti/base/mutex.h"
@@ -15,51 +17,91 @@
 
 namespace tutti {
 
-struct FullySharded::State : std::enable_shared_from_this<FullySharded::State> {
+// A pass is a forward() and its backward(). Several may make one step.
+struct ShardedModule::State : std::enable_shared_from_this<ShardedModule::State> {
   struct Running {
-    std::unique_ptr<ShardedBlock> weights;
-    std::shared_ptr<torch::nn::Module> module;
+    std::unique_ptr<fully_sharded::ShardedBlock> weights;
+    const torch::nn::Module* module = nullptr;
     std::size_t first_shard = 0;  // in the order of all
     bool ran = false;             // recorded gradients in this step
-    std::size_t pass = 0;         // in which it last did
     bool reduced = false;         // since then
     std::size_t waiting = 0;      // gradients that have not come
+    bool entered = false;         // ever
+    std::size_t pass = 0;         // in which it last ran and recorded gradients,
+    std::size_t first = 0;        // and where in `order` it first did in that pass
     std::vector<compat::AccumulatorPtr> accumulators;
   };
 
-  State(const Group& group, const FullyShardedOptions& options);
-  void add_blocks(std::vector<Block> blocks);
+  State(std::shared_ptr<torch::nn::Module> model, const Group& group, FullyShardedOptions given);
+  void add_blocks();
   void install_hooks(std::size_t block) TUTTI_REQUIRES(mutex);
   void check_batch(const at::Tensor& x) const;  // ends the group if it has no samples and is to be trained on
-  void enter(std::size_t block);
-  void leave(std::size_t block, const at::Tensor& out);
-  void enter_backward(std::size_t block);
-  void on_gradient(std::size_t block, std::size_t shard);
-  void gather_back_to(std::size_t block) TUTTI_REQUIRES(mutex);
-  void reduce_what_is_complete(bool all) TUTTI_REQUIRES(mutex);
-  void end_pass() TUTTI_REQUIRES(mutex);
-  void finish();  // all averages are there; which parameters any rank has used: `used`
-  void forget();
 
-  const Group group;
+  void begin_forward();
+  void end_forward();
+  std::optional<std::size_t> block_of(const torch::nn::Module& module) const;
+  void enter(std::size_t block, bool in_backward);
+  void leave(std::size_t block, const at::Tensor& out, bool in_backward);
+  void enter_backward(std::size_t of_pass, std::size_t position, std::size_t block);
+  void on_gradient(std::size_t block, std::size_t shard);
+  at::Tensor cast(at::Tensor value, std::optional<DType> type) const;
+
+  void finish();     // all averages are there; `used` and `found` are known
+  void hand_over();  // after finish(): averages to the shards' `.grad`
+  void forget();     // gradients, averages and what is known of them
+  void publish();    // after weights were written: the next forward() has them
+  std::optional<Error> refusal() const TUTTI_REQUIRES(mutex);  // of a step whose gradients are not finite
+  void begin_whole();
+  void end_whole(bool unwinds);
+  void unshard();
+  std::vector<NamedTensor> locals() const;
+  std::vector<double> squares_of_averages() const TUTTI_REQUIRES(mutex);  // by shard
+  const std::string& name_of_shard(std::size_t number) const TUTTI_REQUIRES(mutex);
+  bool any_shared() const TUTTI_REQUIRES(mutex);
+
+  const std::shared_ptr<torch::nn::Module> module;
+  const Group group, replicate;
   const FullyShardedOptions options;
   const Unwinding unwinding{};
-  ShardedBlock::Groups groups;
+  fully_sharded::ShardedBlock::Groups groups;
   std::optional<HeapTensors> heap;
 
-  std::vector<std::function<at::Tensor(at::Tensor)>> sequence;  // of a Sequential: what each block runs
-
-  mutable Mutex mutex;  // hooks may run on autograd's threads
-  std::vector<Running> blocks TUTTI_GUARDED_BY(mutex);
+  mutable Mutex mutex;                                  // hooks may run on autograd's threads
+  std::vector<Running> blocks TUTTI_GUARDED_BY(mutex);  // the root first
+  std::unordered_map<const torch::nn::Module*, std::size_t> by_module TUTTI_GUARDED_BY(mutex);
   std::vector<std::size_t> in_flight TUTTI_GUARDED_BY(mutex);  // blocks whose gradients are being reduced
   std::size_t shard_count TUTTI_GUARDED_BY(mutex) = 0;
-  std::size_t pass TUTTI_GUARDED_BY(mutex) = 1;  // a forward() and its backward()
-  // Blocks from here on have been gathered for backward(), in this pass.
-  std::size_t gathered_back TUTTI_GUARDED_BY(mutex) = 0;
+  int depth TUTTI_GUARDED_BY(mutex) = 0;  // forward() inside forward()
+  std::size_t pass TUTTI_GUARDED_BY(mutex) = 1;
+  bool records_pass TUTTI_GUARDED_BY(mutex) = false;          // forward() with gradients has begun in this pass
+  bool runs_again TUTTI_GUARDED_BY(mutex) = false;            // a block has, in backward()
+  std::vector<std::size_t> order TUTTI_GUARDED_BY(mutex);     // blocks that ran in this pass, and recorded gradients
+  std::vector<std::size_t> expected TUTTI_GUARDED_BY(mutex);  // in which blocks probably run: as in the pass before
+  std::size_t next TUTTI_GUARDED_BY(mutex) = 0;               // in `expected`
+  // In this pass, blocks from here on in `order` have been gathered for backward(); none: it has not begun.
+  std::optional<std::size_t> gathered_back TUTTI_GUARDED_BY(mutex);
   std::vector<std::uint8_t> used TUTTI_GUARDED_BY(mutex);  // by shard
+  std::uint64_t runs TUTTI_GUARDED_BY(mutex) = 0;          // digest of the blocks that ran since the last step
   AverageFacts facts TUTTI_GUARDED_BY(mutex);
+  std::vector<double> squares TUTTI_GUARDED_BY(mutex);             // of this rank's averages, by shard; none: not known
+  std::size_t steps TUTTI_GUARDED_BY(mutex) = 0;                   // that finish() has ended
+  std::optional<NonFiniteGradient> found TUTTI_GUARDED_BY(mutex);  // by the last finish()
+  double scale TUTTI_GUARDED_BY(mutex) = 1;                        // that gradients were multiplied by
   bool finished TUTTI_GUARDED_BY(mutex) = false;
   bool has_optimizer TUTTI_GUARDED_BY(mutex) = false;
+  bool written TUTTI_GUARDED_BY(mutex) = false;  // weights may have been, outside of a ShardedOptimizer
+  bool ended TUTTI_GUARDED_BY(mutex) = false;    // unshard()
+
+ private:
+  void gather_beside(std::size_t block, bool in_backward) TUTTI_REQUIRES(mutex);
+  void gather_back_to(std::size_t position) TUTTI_REQUIRES(mutex);
+  void reduce_what_is_complete(bool all) TUTTI_REQUIRES(mutex);
+  void begin_reduce(std::size_t block) TUTTI_REQUIRES(mutex);
+  void end_pass() TUTTI_REQUIRES(mutex);
+  void publish_written() TUTTI_REQUIRES(mutex);
+  void require_same_runs() TUTTI_REQUIRES(mutex);
+  void agree_on_gradients() TUTTI_REQUIRES(mutex);
+  [[noreturn]] void fail(Error error) const;
 };
 
 }  // namespace tutti

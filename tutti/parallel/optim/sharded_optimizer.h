@@ -32,7 +32,7 @@
 
 namespace tutti {
 
-class FullySharded;  // fully_sharded/fully_sharded.h
+class ShardedModule;  // fully_sharded/fully_sharded.h
 
 struct ShardedOptimizerOptions {
   int stage = 1;                         // 1 or 2
@@ -59,7 +59,7 @@ class ShardedOptimizer {
       : ShardedOptimizer(ddp.reducer(), std::move(rule), options) {}
   ShardedOptimizer(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options = {});
   // Stage 3.
-  ShardedOptimizer(FullySharded& model, UpdateRule rule, std::vector<ParameterGroup> groups = {});
+  ShardedOptimizer(ShardedModule& model, UpdateRule rule, std::vector<ParameterGroup> groups = {});
   ~ShardedOptimizer();
   ShardedOptimizer(const ShardedOptimizer&) = delete;
 

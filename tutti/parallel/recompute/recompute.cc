@@ -22,6 +22,7 @@
 #include "tutti/base/error.h"
 #include "tutti/parallel/ddp/precision/autocast_now.h"
 #include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
 
 namespace tutti {
 namespace {
@@ -58,6 +59,7 @@ struct Replay : torch::CustomClassHolder {
   std::vector<bool> requires_grad;  // of the inputs
   at::Tensor random;                // the state before
   DType autocast = DType::kF32;
+  fully_sharded::ForwardPass sharded;
 };
 using ReplayPtr = c10::intrusive_ptr<Replay>;
 
@@ -67,6 +69,7 @@ variable_list run_again(Replay& replay, const variable_list& inputs) {
   const c10::AutoGradMode on(true);
   const RandomAgain random(replay.random);
   const Autocast precision(replay.autocast);
+  const fully_sharded::ForwardAgain sharded(replay.sharded);
   return replay.function(inputs);
 }
 
@@ -102,7 +105,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     }
     if (!roots.empty())
       torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
-                                                                    /*create_graph=*/false, /*accumulate_grad=*/true);
+                                                            /*create_graph=*/false, /*accumulate_grad=*/true);
     variable_list results;
     for (const at::Tensor& leaf : leaves) results.push_back(leaf.grad());
     results.resize(leaves.size() + 2);  // the anchor, and what is no tensor
@@ -124,6 +127,7 @@ std::vector<at::Tensor> recompute(const TensorsFunction& function, const std::ve
   }
   replay->random = random_state();
   replay->autocast = autocast_now();
+  replay->sharded = fully_sharded::current_forward();
   return Recomputed::apply(at::TensorList(inputs), anchor(), replay);
 }
 

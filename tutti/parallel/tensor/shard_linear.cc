@@ -11,6 +11,7 @@
 #include "tutti/parallel/tensor/linear.h"
 #include "tutti/tensor/autograd_collectives.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/module_names.h"
 
 namespace tutti {
 namespace {
@@ -109,12 +110,6 @@ Linear shard_linear(const torch::nn::Linear& whole, const Group& group, const Li
 
 namespace {
 
-bool fits(const std::string& pattern, const std::string& name) {
-  const auto wanted = split(pattern, '.'), given = split(name, '.');
-  return std::equal(wanted.begin(), wanted.end(), given.begin(), given.end(),
-                    [](const auto& part, const auto& of_name) { return part == "*" || part == of_name; });
-}
-
 // A linear layer that an entry of the plan names.
 struct Planned {
   std::string name;
@@ -164,7 +159,7 @@ void shard_linears(torch::nn::Module& module, const Group& group, const LinearPl
       names.push_back(name);
       const std::string* first = nullptr;
       for (std::size_t i = 0; i < plan.size(); ++i) {
-        if (!fits(plan[i].first, name)) continue;
+        if (!name_fits(plan[i].first, name)) continue;
         TUTTI_REQUIRE(!first, kPlan, ": \"", first ? *first : "", "\" and \"", plan[i].first, "\" both name ", name);
         first = &plan[i].first;
         used[i] = true;
