@@ -11,7 +11,7 @@
 #include "apps/command_line.h"
 #include "apps/pretrain_gpt_options.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/folder/folder.h"
 
 namespace tutti::cli {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "tests/harness/ranks.h"
 #include "tests/parity/torch_oracle.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/safetensors.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/ddp/hooks/compression.h"
 #include "tutti/parallel/ddp/hooks/local_sgd.h"
