@@ -13,7 +13,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/optim/over_ranks.h"
 #include "tutti/parallel/optim/sharded_state.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 
 namespace tutti {
 namespace {

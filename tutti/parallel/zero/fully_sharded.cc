@@ -22,7 +22,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 #include "tutti/parallel/zero/fully_sharded_state.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"

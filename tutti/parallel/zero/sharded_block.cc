@@ -19,7 +19,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/parallel/optim/clip.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
