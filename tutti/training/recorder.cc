@@ -1,4 +1,4 @@
-#include "tutti/models/image/recorder.h"
+#include "tutti/training/recorder.h"
 
 #include <fmt/format.h>
 

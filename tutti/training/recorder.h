@@ -4,8 +4,8 @@
 #include <string>
 
 #include "tutti/comm/group.h"
-#include "tutti/metrics/step_times.h"
 #include "tutti/trace/event_file.h"
+#include "tutti/training/step_times.h"
 
 namespace tutti {
 

@@ -1,5 +1,5 @@
 // Every rank gathers the texts of all, so every rank ends with the same sentence and nobody waits for one that left.
-#include "tutti/models/image/same_options.h"
+#include "tutti/training/same_run.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/metrics/step_times.h"
+#include "tutti/training/step_times.h"
 
 #include "tutti/comm/collectives.h"
 

@@ -1,4 +1,4 @@
-#include "tutti/trace/step_line.h"
+#include "tutti/training/step_line.h"
 
 #include <gmock/gmock.h>
 

@@ -4,7 +4,7 @@
 
 #include "tutti/trace/timers.h"
 
-namespace tutti::gpt {
+namespace tutti {
 
 class LeveledTimers {
  public:
@@ -35,4 +35,4 @@ class LeveledTimers {
   Timers timers_;
 };
 
-}  // namespace tutti::gpt
+}  // namespace tutti
