@@ -1,10 +1,10 @@
-#include "apps/man_page.h"
+#include "apps/options/man_page.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <vector>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"
 

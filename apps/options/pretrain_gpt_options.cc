@@ -1,12 +1,12 @@
 // One table holds every option: its group in the help, its default as text, its words. What the texts mean together is
 // in pretrain_gpt_interpret.cc.
-#include "apps/pretrain_gpt_options.h"
+#include "apps/options/pretrain_gpt_options.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "tutti/base/text.h"
 #include "tutti/data/tokenizers/bpe.h"
 #include "tutti/data/tokenizers/pretokens.h"

@@ -1,6 +1,6 @@
 // Options of pretrain_gpt that exclude each other. tests/parity/gpt_pairs_test.cc tries every pair; what depends on the
 // grid of ranks as well is checked by gpt::for_world().
-#include "apps/pretrain_gpt_options.h"
+#include "apps/options/pretrain_gpt_options.h"
 
 namespace tutti::cli {
 namespace {

@@ -2,7 +2,7 @@
 // Megatron-LM often carries some, so they are no mistake, and are told rather than refused.
 #include <fmt/format.h>
 
-#include "apps/pretrain_gpt_options.h"
+#include "apps/options/pretrain_gpt_options.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {

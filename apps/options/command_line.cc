@@ -1,6 +1,6 @@
 // CLI11 2.1.2 answers mistakes with exit codes from 100 on and suggests nothing; here every mistake is a sentence, the
 // nearest known option, and exit code 2.
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "apps/man_page.h"
+#include "apps/options/man_page.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"

@@ -1,4 +1,4 @@
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // What Megatron-LM has and pretrain_gpt does not, each with a reason. An option that would change the model, its
 // training or what a run leaves behind is rejected. One that means what is always so here, or that changes nothing, is
 // accepted, and rank 0 warns of it: scripts carry many of these.
-#include "apps/pretrain_gpt_options.h"
+#include "apps/options/pretrain_gpt_options.h"
 
 namespace tutti::cli {
 namespace {

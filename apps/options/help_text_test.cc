@@ -1,4 +1,4 @@
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 
 #include <gmock/gmock.h>
 #include <pty.h>
@@ -7,7 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "apps/man_page.h"
+#include "apps/options/man_page.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {

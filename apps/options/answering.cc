@@ -1,10 +1,10 @@
-#include "apps/answering.h"
+#include "apps/options/answering.h"
 
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 
 namespace tutti::cli {
 namespace {

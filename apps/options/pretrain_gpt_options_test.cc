@@ -1,12 +1,12 @@
 // What the command line of pretrain_gpt means, what it refuses, and what a grid makes of it. Without LibTorch.
-#include "apps/pretrain_gpt_options.h"
+#include "apps/options/pretrain_gpt_options.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <CLI/CLI.hpp>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {

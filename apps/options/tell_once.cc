@@ -1,8 +1,8 @@
-#include "apps/tell_once.h"
+#include "apps/options/tell_once.h"
 
 #include <fmt/format.h>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "tutti/base/env.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/rendezvous/identity.h"

@@ -1,6 +1,6 @@
 // One table holds every option: its group in the help, its default as text, and what its text does to Options. So a
 // default stands once, and the texts are what ranks compare with one another.
-#include "apps/train_dlrm_options.h"
+#include "apps/options/train_dlrm_options.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <functional>
 #include <limits>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/models/dlrm/placing.h"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "apps/command_line.h"
-#include "apps/pretrain_gpt_options.h"
+#include "apps/options/command_line.h"
+#include "apps/options/pretrain_gpt_options.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/folder.h"
 
