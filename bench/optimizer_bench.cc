@@ -25,9 +25,9 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
-#include "tutti/parallel/zero/fully_sharded.h"
 #include "tutti/runtime/init.h"
 
 namespace tutti {

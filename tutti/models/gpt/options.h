@@ -8,7 +8,7 @@
 #include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/tokens/gpt_dataset.h"
-#include "tutti/parallel/recompute/recompute.h"
+#include "tutti/parallel/recompute.h"
 #include "tutti/planning/gpt_shape.h"
 #include "tutti/planning/grid.h"
 #include "tutti/planning/schedules/schedule.h"

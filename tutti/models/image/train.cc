@@ -29,7 +29,7 @@
 #include "tutti/models/image/weights_step.h"
 #include "tutti/parallel/ddp/hooks/compression.h"
 #include "tutti/parallel/ddp/hooks/power_sgd.h"
-#include "tutti/parallel/replicas/replica_check.h"
+#include "tutti/parallel/replica_check.h"
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/seed.h"

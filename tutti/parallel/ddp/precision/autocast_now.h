@@ -1,5 +1,5 @@
 #pragma once
-// For what runs a piece of a program again (parallel/recompute), under the same Autocast.
+// For parallel/recompute.h, which runs a part of the program again, under the same Autocast.
 #include "tutti/base/dtype.h"
 
 namespace tutti {

@@ -30,7 +30,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 #include "tutti/tensor/compute.h"
 
 namespace tutti {

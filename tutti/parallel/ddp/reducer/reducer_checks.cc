@@ -9,7 +9,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/precision/mixed_precision.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 
 namespace tutti {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tutti/comm/group_region.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 
 namespace tutti {
 

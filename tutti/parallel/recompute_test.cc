@@ -1,4 +1,4 @@
-#include "tutti/parallel/recompute/recompute.h"
+#include "tutti/parallel/recompute.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -5,7 +5,7 @@
 // Gradients are packed into one flat range as they come and `.grad` is let go of, so of a block's gradients there is
 // one copy at most. One reduce_scatter averages them: in shared memory in rank order, so the bits are those of an
 // unsharded step.
-#include "tutti/parallel/zero/sharded_block.h"
+#include "tutti/parallel/fully_sharded/sharded_block.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/CPUAllocator.h>
@@ -19,7 +19,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/parallel/optim/clip.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "tutti/parallel/data/scattered_batches.h"
+#include "tutti/parallel/scattered_batches.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -8,7 +8,7 @@
 // order of their own therefore, from the last block that ran to the first; a block that is not complete holds back
 // those before it until finish(), which fills up with zeros. Gathers are in the order of the blocks' runs, on another
 // group: no rank waits for one kind in the middle of the other.
-#include "tutti/parallel/zero/fully_sharded.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -22,8 +22,8 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/replicas/replicas.h"
-#include "tutti/parallel/zero/fully_sharded_state.h"
+#include "tutti/parallel/fully_sharded/fully_sharded_state.h"
+#include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/gradient_hook.h"

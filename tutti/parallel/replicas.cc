@@ -5,7 +5,7 @@
 // The tensors' values travel as bytes: a broadcast does not care what they mean. But not every buffer is a range of
 // bytes. A slice of something larger has holes, which are not ours to write to: a packed copy travels and is copied
 // back. And an expanded tensor has more elements than memory; of those that share an address one stands for all.
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>

@@ -6,7 +6,7 @@
 //
 // The engine that is called within backward runs on the same thread, so that what belongs to a thread (WeightGradients)
 // counts inside too.
-#include "tutti/parallel/recompute/recompute.h"
+#include "tutti/parallel/recompute.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
@@ -102,7 +102,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     }
     if (!roots.empty())
       torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
-                                                                    /*create_graph=*/false, /*accumulate_grad=*/true);
+                                                            /*create_graph=*/false, /*accumulate_grad=*/true);
     variable_list results;
     for (const at::Tensor& leaf : leaves) results.push_back(leaf.grad());
     results.resize(leaves.size() + 2);  // the anchor, and what is no tensor

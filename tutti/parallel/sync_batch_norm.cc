@@ -1,7 +1,7 @@
 // Each rank tells mean, sum of squared distances from it, and count, for each channel; all ranks put them together in
 // the order of ranks (Chan et al., 1979), in f64, so that they agree to the bit and nothing cancels. Backward needs two
 // sums over the whole batch: of the gradient, and of the gradient times the normalised input.
-#include "tutti/parallel/norm/sync_batch_norm.h"
+#include "tutti/parallel/sync_batch_norm.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

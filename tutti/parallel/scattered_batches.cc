@@ -1,6 +1,6 @@
 // A few words go first, from the root to all: how many tensors, of which types and shapes, or that there are none, or
 // what is wrong with them. So nobody has to know the shapes beforehand, and an error of the root is an error of all.
-#include "tutti/parallel/data/scattered_batches.h"
+#include "tutti/parallel/scattered_batches.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>

@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 #include "tutti/base/mutex.h"
-#include "tutti/parallel/norm/sync_batch_norm.h"
+#include "tutti/parallel/sync_batch_norm.h"
 
 namespace tutti {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "tutti/base/mutex.h"
 #include "tutti/base/thread.h"
-#include "tutti/parallel/zero/fully_sharded.h"
-#include "tutti/parallel/zero/sharded_block.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
+#include "tutti/parallel/fully_sharded/sharded_block.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compat.h"
 

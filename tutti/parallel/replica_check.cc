@@ -1,6 +1,6 @@
 // The digest of all tensors is compared first, since nearly always all ranks agree; where they do not, the digest of
 // each tensor, so that every rank can say which one it is and whose.
-#include "tutti/parallel/replicas/replica_check.h"
+#include "tutti/parallel/replica_check.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -4,8 +4,8 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/parallel/fully_sharded/fully_sharded_state.h"
 #include "tutti/parallel/optim/sharded_state.h"
-#include "tutti/parallel/zero/fully_sharded_state.h"
 
 namespace tutti {
 namespace {

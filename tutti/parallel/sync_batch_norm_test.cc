@@ -1,5 +1,5 @@
 // Batches that ranks normalise together equal one batch that one process normalises: in float64 to 1e-12.
-#include "tutti/parallel/norm/sync_batch_norm.h"
+#include "tutti/parallel/sync_batch_norm.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

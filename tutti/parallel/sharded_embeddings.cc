@@ -5,7 +5,7 @@
 // elsewhere. Backward enters Arrived first, which has the gradients of all tables and sends them; then come the nodes
 // that were made between the two (autograd's engine takes, of the nodes that are ready, the one that was made last);
 // then Posted, which waits for the gradients of this rank's rows, and steps them.
-#include "tutti/parallel/embedding/sharded_embeddings.h"
+#include "tutti/parallel/sharded_embeddings.h"
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-#include "tutti/parallel/replicas/replica_check.h"
+#include "tutti/parallel/replica_check.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -116,7 +116,8 @@ TEST(Seed, DeterministicComputesWithTheThreadsGiven) {
   EXPECT_EQ(at::get_num_threads(), 1);
   at::globalContext().setDeterministicAlgorithms(false, false);
   at::set_num_threads(before);
-  EXPECT_THAT([] { use_deterministic(0); }, testing::ThrowsMessage<Exception>(HasSubstr("0 threads; expected 1 or more")));
+  EXPECT_THAT([] { use_deterministic(0); },
+              testing::ThrowsMessage<Exception>(HasSubstr("0 threads; expected 1 or more")));
 }
 
 }  // namespace
