@@ -14,7 +14,7 @@
 #include "tutti/base/log.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/models/image/same_options.h"
-#include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"

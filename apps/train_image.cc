@@ -14,8 +14,8 @@
 #include "apps/options/tell_once.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/option_pairs.h"
-#include "tutti/parallel/ddp/precision/mixed_precision.h"
-#include "tutti/parallel/ddp/stats_json.h"
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
+#include "tutti/parallel/data_parallel/stats_json.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
 

@@ -14,7 +14,7 @@
 
 #include "tutti/comm/collectives.h"
 #include "tutti/models/gpt/leveled_timers.h"
-#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/pipeline/tied_weights.h"
 #include "tutti/parallel/tensor/partial_gradients.h"
 #include "tutti/tensor/collectives.h"

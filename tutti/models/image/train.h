@@ -9,7 +9,7 @@
 #include "tutti/comm/group.h"
 #include "tutti/data/fashion_mnist.h"
 #include "tutti/models/image/recorder.h"
-#include "tutti/parallel/ddp/options.h"
+#include "tutti/parallel/data_parallel/options.h"
 #include "tutti/parallel/optim/update_rule.h"
 
 namespace tutti {
