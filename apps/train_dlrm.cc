@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/answering.h"
-#include "apps/command_line.h"
-#include "apps/help_text.h"
-#include "apps/tell_once.h"
-#include "apps/train_dlrm_options.h"
+#include "apps/options/answering.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
+#include "apps/options/tell_once.h"
+#include "apps/options/train_dlrm_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/models/dlrm/printed_lines.h"

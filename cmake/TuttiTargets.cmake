@@ -79,7 +79,7 @@ set(TUTTI_UNITS
     "base=base" "metrics|trace=trace" "store=store" "doctor|runtime|rendezvous=rendezvous"
     "checkpoint/(memory|sources|tools|torch)=checkpoint_files" "checkpoint=checkpoint"
     "launch/(affinity|monitor)=launch_monitor" "launch/(membership|ssh)=launch_membership" "launch=launch"
-    "parallel/(ddp|optim|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|gpt)=models_\\2")
+    "parallel/(gradients|optim)=parallel_optim" "parallel/(data_parallel|fully_sharded|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|gpt)=models_\\2")
 # Units of the core that no training step runs. They are compiled at -O1, in three quarters of the time.
 set(TUTTI_COLD_UNITS checkpoint checkpoint_files launch launch_membership launch_monitor rendezvous)
 function(tutti_unit_of folder unit)

@@ -72,7 +72,7 @@ def check_file(root, path):
     parts = relative.parts
     is_test = path.name.endswith("_test.cc") or "testing" in parts
     if parts[0] in ("apps", "bench"):
-        torch_allowed = (parts[0] == "apps" and parts[1].startswith(TRAINERS)) or path.name in TORCH_BENCHES
+        torch_allowed = (parts[0] == "apps" and path.name.startswith(TRAINERS)) or path.name in TORCH_BENCHES
         allowed = None  # a program may wire any parts together
     else:
         here = folder_of(parts)

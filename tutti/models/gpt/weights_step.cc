@@ -13,7 +13,7 @@
 #include <limits>
 
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/pipeline/tied_weights.h"
 #include "tutti/parallel/tensor/partial_gradients.h"
 #include "tutti/tensor/collectives.h"

@@ -8,7 +8,7 @@
 #include "tutti/models/gpt/grid_groups.h"
 #include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/options.h"
-#include "tutti/parallel/ddp/reducer/reducer.h"
+#include "tutti/parallel/data_parallel/reducer/reducer.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/tensor/parameter_layout.h"

@@ -1,5 +1,5 @@
 // What all stages have in common; the rest is in what stands behind: data_parallel_shards.cc,
-// zero/fully_sharded_optimizer.cc.
+// fully_sharded/fully_sharded_optimizer.cc.
 //
 // A rank that has run out of data (join_uneven()) still has its part of the weights to step, but does not run the
 // program's loop: what the loop does with the optimizer, and at which rates, the leader of those with data tells it,
@@ -11,9 +11,9 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/optim/over_ranks.h"
+#include "tutti/parallel/gradients/over_ranks.h"
 #include "tutti/parallel/optim/sharded_state.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 
 namespace tutti {
 namespace {

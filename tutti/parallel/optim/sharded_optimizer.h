@@ -12,7 +12,7 @@
 //
 // Stage 1 splits the state: with Adam on p ranks a rank keeps 8 + 8/p bytes of f32 a parameter. Stage 2 averages
 // gradients while backward() runs and keeps this rank's part of them: 4 + 12/p. (Stage 3, which splits the weights as
-// well: zero/fully_sharded.h.)
+// well: fully_sharded/fully_sharded.h.)
 //
 // The weights have the same bits as with ddp.finish() and an Optimizer (over links of more than two ranks unless
 // `same_bits` is turned off). Where all ranks share a host stage 1 moves half the bytes.
@@ -24,15 +24,15 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
-#include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/optim/parameter_groups.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/parallel/optim/update_rule.h"
 
 namespace tutti {
 
-class FullySharded;  // zero/fully_sharded.h
+class FullySharded;  // fully_sharded/fully_sharded.h
 
 struct ShardedOptimizerOptions {
   int stage = 1;                         // 1 or 2
