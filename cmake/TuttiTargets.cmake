@@ -75,11 +75,11 @@ endfunction()
 # instantiate are compiled once. The units below join or divide top-level folders, so that each compiles in 5 to 30 s.
 # A file with flags of its own stays alone. Two files of a unit must not define the same name in an anonymous namespace.
 set(TUTTI_UNITS
-    "comm/plans=plans" "comm=comm" "data=data" "planning|training=planning" "transport=transport" "embedding=embedding" "tensor=tensor"
+    "comm/plans=plans" "comm=comm" "data=data" "planning=planning" "training=training" "transport=transport" "embedding=embedding" "tensor=tensor"
     "base=base" "metrics|trace=trace" "store=store" "doctor|runtime|rendezvous=rendezvous"
     "checkpoint/(memory|sources|tools|torch)=checkpoint_files" "checkpoint=checkpoint"
     "launch/(affinity|monitor)=launch_monitor" "launch/(membership|ssh)=launch_membership" "launch=launch"
-    "parallel/(ddp|fully_sharded|optim|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|gpt)=models_\\2")
+    "parallel/(gradients|optim)=parallel_optim" "parallel/(data_parallel|fully_sharded|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|gpt)=models_\\2")
 # Units of the core that no training step runs. They are compiled at -O1, in three quarters of the time.
 set(TUTTI_COLD_UNITS checkpoint checkpoint_files launch launch_membership launch_monitor rendezvous)
 function(tutti_unit_of folder unit)
@@ -173,5 +173,47 @@ function(tutti_test name)
     else()
       gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES TIMEOUT 300)
     endif()
+  endif()
+endfunction()
+
+# tutti_test_programs(NAME MACRO=TARGET...): in the test NAME each MACRO is the path of the program that TARGET builds.
+function(tutti_test_programs name)
+  foreach(program ${ARGN})
+    string(REGEX MATCH "^([A-Z_]+)=(.+)$" program "${program}")
+    set(target ${CMAKE_MATCH_2})
+    target_compile_definitions(${name} PRIVATE "${CMAKE_MATCH_1}=\"$<TARGET_FILE:${target}>\"")
+    add_dependencies(${name} ${target})
+  endforeach()
+endfunction()
+
+# A test that starts programs by tests/launch/running.h, and the `tutti` of this build, which is TUTTI_COMMAND:
+#   tutti_program_test(train_dlrm_test TRAINER a_test.cc PROGRAMS TRAIN_DLRM=train_dlrm EXAMPLES ddp/ddp LIBRARIES tutti_core)
+# TRAINER, LIBRARIES: as in tutti_test. EXAMPLES: examples/ddp/ddp.cc, which needs LibTorch, is built as EXAMPLES "/ddp" (quicker
+# than as a project of its own), and TRAINER is implied.
+# `Running` starts TUTTI_TEST_COMMAND, if PROGRAMS has it; else the first argument is the program.
+function(tutti_program_test name)
+  if(TUTTI_TESTS)
+    cmake_parse_arguments(PARSE_ARGV 1 test "TRAINER" "" "PROGRAMS;EXAMPLES;LIBRARIES")
+    set(trainer)
+    if(test_TRAINER OR test_EXAMPLES)
+      set(trainer TRAINER)
+    endif()
+    tutti_test(${name} ${trainer} ${test_UNPARSED_ARGUMENTS} ${PROJECT_SOURCE_DIR}/tests/launch/running.cc LIBRARIES ${test_LIBRARIES})
+    tutti_test_programs(${name} TUTTI_COMMAND=tutti ${test_PROGRAMS})
+    if(NOT test_PROGRAMS MATCHES "TUTTI_TEST_COMMAND=")
+      target_compile_definitions(${name} PRIVATE TUTTI_TEST_COMMAND="/usr/bin/env")
+    endif()
+    if(NOT test_PROGRAMS MATCHES "TUTTI_TEST_WORKER=")
+      target_compile_definitions(${name} PRIVATE TUTTI_TEST_WORKER="")
+    endif()
+    set(folder ${CMAKE_CURRENT_BINARY_DIR}/examples)
+    foreach(example ${test_EXAMPLES})
+      cmake_path(GET example FILENAME program)
+      add_executable(example_${program} ${PROJECT_SOURCE_DIR}/examples/${example}.cc)
+      target_link_libraries(example_${program} PRIVATE tutti_torch)
+      set_target_properties(example_${program} PROPERTIES OUTPUT_NAME ${program} RUNTIME_OUTPUT_DIRECTORY ${folder})
+      add_dependencies(${name} example_${program})
+      target_compile_definitions(${name} PRIVATE EXAMPLES="${folder}")
+    endforeach()
   endif()
 endfunction()

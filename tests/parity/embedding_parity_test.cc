@@ -12,7 +12,7 @@
 
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/embedding/sharded_embeddings.h"
+#include "tutti/parallel/sharded_embeddings.h"
 
 namespace tutti {
 namespace {

@@ -11,8 +11,9 @@ namespace tutti {
 namespace {
 
 std::vector<double> losses(int ranks, const std::string& type) {
-  const auto run = testing::run({TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--", FULLY_SHARD, type},
-                                {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
+  const auto run =
+      testing::run({TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--", EXAMPLES "/fully_shard", type},
+                   {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
   EXPECT_EQ(run.code, 0) << run.err;
   std::vector<double> found;
   for (const auto& line : split(run.out, '\n'))

@@ -1,5 +1,5 @@
 #pragma once
-// Embedding tables of which each rank keeps a part, without LibTorch: parallel/embedding/sharded_embeddings.h is this
+// Embedding tables of which each rank keeps a part, without LibTorch: parallel/sharded_embeddings.h is this
 // with tensors and autograd, and says what it is for. T is float or double.
 //
 // A batch goes through four calls, each made by every rank, in the same order:

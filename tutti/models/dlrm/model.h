@@ -6,8 +6,8 @@
 //   wait for the pooled rows             (my samples, all tables)
 //   interaction, top MLP, loss           (my samples)
 //
-// and the same backwards. Tables are divided among ranks (parallel/embedding), the MLPs are on every rank and their
-// gradients are summed up. Every rank calls everything alike. One thread at a time. Throws Exception.
+// and the same backwards. Tables are divided among ranks (parallel/sharded_embeddings.h), the MLPs are on every rank
+// and their gradients are summed up. Every rank calls everything alike. One thread at a time. Throws Exception.
 #include <ATen/core/Tensor.h>
 
 #include <memory>
@@ -20,7 +20,7 @@
 #include "tutti/models/dlrm/dense.h"
 #include "tutti/models/dlrm/packed_table.h"
 #include "tutti/models/dlrm/quantised.h"
-#include "tutti/parallel/embedding/sharded_embeddings.h"
+#include "tutti/parallel/sharded_embeddings.h"
 
 namespace tutti::dlrm {
 

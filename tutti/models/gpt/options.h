@@ -1,5 +1,5 @@
 #pragma once
-// What a pre-training of a GPT is told: apps/pretrain_gpt_options.h makes it of a command line. No LibTorch here.
+// What a pre-training of a GPT is told: apps/options/pretrain_gpt_options.h makes it of a command line. No LibTorch here.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,7 +8,7 @@
 #include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/tokens/gpt_dataset.h"
-#include "tutti/parallel/recompute/recompute.h"
+#include "tutti/parallel/recompute.h"
 #include "tutti/planning/gpt_shape.h"
 #include "tutti/planning/grid.h"
 #include "tutti/planning/schedules/schedule.h"

@@ -47,8 +47,8 @@
 #include "tutti/base/dtype.h"
 #include "tutti/base/thread.h"
 #include "tutti/comm/group.h"
-#include "tutti/parallel/ddp/options.h"
-#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/data_parallel/options.h"
+#include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/tensor/named_tensor.h"
 

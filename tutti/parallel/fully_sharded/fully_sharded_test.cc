@@ -19,7 +19,7 @@
 #include "tutti/parallel/fully_sharded/block_parameters.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
-#include "tutti/parallel/recompute/recompute.h"
+#include "tutti/parallel/recompute.h"
 
 namespace tutti {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
-#include "tutti/parallel/optim/averages.h"
+#include "tutti/parallel/gradients/averages.h"
 #include "tutti/parallel/optim/shards.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/tensor/collectives.h"

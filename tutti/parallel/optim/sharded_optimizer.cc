@@ -11,9 +11,9 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/optim/over_ranks.h"
+#include "tutti/parallel/gradients/over_ranks.h"
 #include "tutti/parallel/optim/sharded_state.h"
-#include "tutti/parallel/replicas/replicas.h"
+#include "tutti/parallel/replicas.h"
 
 namespace tutti {
 namespace {

@@ -8,7 +8,7 @@
 #include "tutti/comm/mesh_groups.h"
 #include "tutti/parallel/pipeline/test_stack.h"
 #include "tutti/parallel/pipeline/tied_weights.h"
-#include "tutti/parallel/recompute/recompute.h"
+#include "tutti/parallel/recompute.h"
 
 namespace tutti::test {
 namespace {

@@ -1,0 +1,160 @@
+// One autograd node for all that runs inside. Forward runs the function without a graph; backward runs it again with
+// one, on fresh leaves in place of the inputs, and calls the engine on that graph: it goes through the parameters,
+// which get their gradients then and there, and the leaves' gradients are those of the inputs. A second input of the
+// node, without elements, requires a gradient: else a first layer, whose input is data, would have no node, and its
+// parameters no gradients.
+//
+// The engine that is called within backward runs on the same thread, so that what belongs to a thread (WeightGradients)
+// counts inside too.
+#include "tutti/parallel/recompute.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "tutti/base/error.h"
+#include "tutti/parallel/data_parallel/precision/autocast_now.h"
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
+
+namespace tutti {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+void set_random_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+// While it lives, the default generator goes on from a state of before.
+class RandomAgain {
+ public:
+  explicit RandomAgain(const at::Tensor& state) : now_(random_state()) { set_random_state(state); }
+  ~RandomAgain() { set_random_state(now_); }
+  RandomAgain(const RandomAgain&) = delete;
+  RandomAgain& operator=(const RandomAgain&) = delete;
+
+ private:
+  at::Tensor now_;
+};
+
+// Autograd keeps its nodes' data in IValues, which hold such objects.
+struct Replay : torch::CustomClassHolder {
+  TensorsFunction function;
+  std::vector<bool> requires_grad;  // of the inputs
+  at::Tensor random;                // the state before
+  DType autocast = DType::kF32;
+  fully_sharded::ForwardPass sharded;
+};
+using ReplayPtr = c10::intrusive_ptr<Replay>;
+
+constexpr char kRecomputeData[] = "tutti";
+
+variable_list run_again(Replay& replay, const variable_list& inputs) {
+  const c10::AutoGradMode on(true);
+  const RandomAgain random(replay.random);
+  const Autocast precision(replay.autocast);
+  const fully_sharded::ForwardAgain sharded(replay.sharded);
+  return replay.function(inputs);
+}
+
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  static variable_list forward(AutogradContext* context, at::TensorList inputs, const at::Tensor&,
+                               const ReplayPtr& replay) {
+    context->save_for_backward(inputs.vec());
+    context->saved_data[kRecomputeData] = c10::IValue::make_capsule(replay);
+    variable_list outputs = replay->function(inputs.vec());
+    // An output that is an input, or a view of one, would be taken for that tensor changed in place.
+    for (at::Tensor& output : outputs)
+      if (std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return output.is_alias_of(input); }))
+        output = output.clone();
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto replay = c10::static_intrusive_pointer_cast<Replay>(context->saved_data[kRecomputeData].toCapsule());
+    variable_list leaves = context->get_saved_variables();
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      leaves[i] = leaves[i].detach();
+      if (replay->requires_grad[i]) leaves[i].requires_grad_();
+    }
+    const variable_list outputs = run_again(*replay, leaves);
+    TUTTI_REQUIRE(outputs.size() == gradients.size(), "recompute: the function returned ", gradients.size(),
+                  " tensors at first, and ", outputs.size(), " when it ran again");
+    torch::autograd::edge_list roots;
+    variable_list root_gradients;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].requires_grad() || !gradients[i].defined()) continue;
+      roots.push_back(torch::autograd::impl::gradient_edge(outputs[i]));
+      root_gradients.push_back(gradients[i]);
+    }
+    if (!roots.empty())
+      torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
+                                                            /*create_graph=*/false, /*accumulate_grad=*/true);
+    variable_list results;
+    for (const at::Tensor& leaf : leaves) results.push_back(leaf.grad());
+    results.resize(leaves.size() + 2);  // the anchor, and what is no tensor
+    return results;
+  }
+};
+
+at::Tensor anchor() { return at::empty({0}, at::kFloat).requires_grad_(); }
+
+}  // namespace
+
+std::vector<at::Tensor> recompute(const TensorsFunction& function, const std::vector<at::Tensor>& inputs) {
+  if (!c10::GradMode::is_enabled()) return function(inputs);
+  const auto replay = c10::make_intrusive<Replay>();
+  replay->function = function;
+  for (const at::Tensor& input : inputs) {
+    TUTTI_REQUIRE(input.defined(), "recompute: an input is undefined");
+    replay->requires_grad.push_back(input.requires_grad());
+  }
+  replay->random = random_state();
+  replay->autocast = autocast_now();
+  replay->sharded = fully_sharded::current_forward();
+  return Recomputed::apply(at::TensorList(inputs), anchor(), replay);
+}
+
+at::Tensor recompute(const TensorFunction& function, const at::Tensor& input) {
+  return recompute([function](const std::vector<at::Tensor>& inputs) { return std::vector{function(inputs[0])}; },
+                   std::vector{input})[0];
+}
+
+at::Tensor run_layers(std::span<const TensorFunction> layers, const at::Tensor& input,
+                      const RecomputeOptions& options) {
+  TUTTI_REQUIRE(options.layers >= 1, "recompute: ", options.layers, " layers at a time, expected 1 or more");
+  const std::size_t count = layers.size(), step = std::size_t(options.layers);
+  at::Tensor x = input;
+  for (std::size_t i = 0; i < count;) {
+    const bool again =
+        options.method == RecomputeMethod::kUniform || (options.method == RecomputeMethod::kBlock && i < step);
+    const std::size_t end = options.method == RecomputeMethod::kUniform ? std::min(i + step, count) : i + 1;
+    const std::vector<TensorFunction> run(layers.begin() + std::ptrdiff_t(i), layers.begin() + std::ptrdiff_t(end));
+    const TensorFunction all = [run](const at::Tensor& from) {
+      at::Tensor y = from;
+      for (const TensorFunction& layer : run) y = layer(y);
+      return y;
+    };
+    x = again ? recompute(all, x) : all(x);
+    i = end;
+  }
+  return x;
+}
+
+}  // namespace tutti

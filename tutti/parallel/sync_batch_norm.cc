@@ -1,0 +1,139 @@
+// Each rank tells mean, sum of squared distances from it, and count, for each channel; all ranks put them together in
+// the order of ranks (Chan et al., 1979), in f64, so that they agree to the bit and nothing cancels. Backward needs two
+// sums over the whole batch: of the gradient, and of the gradient times the normalised input.
+#include "tutti/parallel/sync_batch_norm.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tutti/comm/collectives.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct NormOver : torch::CustomClassHolder {
+  explicit NormOver(const Group& on) : group(on) {}
+  Group group;
+  double count = 0;
+};
+
+struct Moments {
+  at::Tensor mean, variance;  // f64 [channels]
+  double count = 0;           // values for each channel
+};
+
+constexpr char kNormOver[] = "tutti";
+
+// [channels] as [1, channels, 1].
+at::Tensor wide(const at::Tensor& of_channels) { return of_channels.view({1, -1, 1}); }
+at::Tensor flat(const at::Tensor& batch) {
+  std::int64_t places = 1;
+  for (std::int64_t d = 2; d < batch.dim(); ++d) places *= batch.size(d);
+  return batch.reshape({batch.size(0), batch.size(1), places});
+}
+at::Tensor channel_sums(const at::Tensor& flat_batch) {
+  return flat_batch.sum(at::IntArrayRef{0, 2}, false, at::kDouble);
+}
+
+Moments moments_of_all(const Group& group, const at::Tensor& x) {
+  const auto channels = x.size(1);
+  const double count = double(x.size(0) * x.size(2));
+  const auto mine = at::zeros({2 * channels + 1}, at::kDouble);
+  if (count > 0) {
+    const auto mean = channel_sums(x) / count;
+    mine.narrow(0, 0, channels).copy_(mean);
+    mine.narrow(0, channels, channels).copy_(channel_sums((x - wide(mean.to(x.scalar_type()))).square()));
+    mine[2 * channels].fill_(count);
+  }
+  const auto all = at::empty({group.size(), 2 * channels + 1}, at::kDouble);
+  all_gather(group, mine, all);
+  Moments together{at::zeros({channels}, at::kDouble), at::zeros({channels}, at::kDouble)};
+  for (int r = 0; r < group.size(); ++r) {
+    const double n = all[r][2 * channels].item<double>();
+    if (n == 0) continue;
+    const auto mean = all[r].narrow(0, 0, channels), squares = all[r].narrow(0, channels, channels);
+    const auto apart = mean - together.mean;
+    const double total = together.count + n;
+    together.mean += apart * (n / total);
+    together.variance += squares + apart.square() * (together.count * n / total);
+    together.count = total;
+  }
+  TUTTI_REQUIRE(together.count > 1, "sync_batch_norm: all ranks together have ", std::int64_t(together.count),
+                " value for each channel (this one has ", describe(x), "); expected 2 or more to normalise over");
+  together.variance /= together.count;
+  return together;
+}
+
+// What evaluation will normalise by.
+struct Running {
+  at::Tensor mean, variance;  // either may be undefined
+  double momentum = 0;
+
+  void move_towards(const Moments& moments) const {
+    const double unbiased = moments.count / (moments.count - 1);
+    if (mean.defined()) mean.lerp_(moments.mean.to(mean.scalar_type()), momentum);
+    if (variance.defined()) variance.lerp_((moments.variance * unbiased).to(variance.scalar_type()), momentum);
+  }
+};
+
+class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNormFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                            const c10::optional<at::Tensor>& given_weight, const c10::optional<at::Tensor>& given_bias,
+                            const c10::intrusive_ptr<NormOver>& over, const Running& running, double eps) {
+    const at::Tensor weight = given_weight.value_or(at::Tensor()), bias = given_bias.value_or(at::Tensor());
+    const auto type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto x = flat(input).to(type);
+    const auto moments = moments_of_all(over->group, x);
+    over->count = moments.count;
+    running.move_towards(moments);
+    const auto mean = moments.mean.to(type), scale = (moments.variance + eps).rsqrt().to(type);
+    context->save_for_backward({input, weight, mean, scale});
+    context->saved_data[kNormOver] = c10::IValue::make_capsule(over);
+    auto out = (x - wide(mean)).mul_(wide(scale));
+    if (weight.defined()) out.mul_(wide(weight.to(type)));
+    if (bias.defined()) out.add_(wide(bias.to(type)));
+    return out.view(input.sizes()).to(input.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &input = saved[0], &weight = saved[1], &mean = saved[2], &scale = saved[3];
+    const auto over = c10::static_intrusive_pointer_cast<NormOver>(context->saved_data[kNormOver].toCapsule());
+    const auto type = mean.scalar_type();
+    const auto channels = mean.size(0);
+    const auto normal = (flat(input).to(type) - wide(mean)).mul_(wide(scale));
+    const auto gradient = flat(gradients[0]).to(type);
+    // Of the batch of this rank first: these are the gradients of bias and weight, which DataParallel averages.
+    const auto sums = at::stack({channel_sums(gradient), channel_sums(gradient * normal)});
+    const auto mine = sums.clone();
+    all_reduce(over->group, sums, ReduceOp::kSum);
+    const auto means = (sums / over->count).to(type);
+    auto of_input = (gradient - wide(means[0])).sub_(normal * wide(means[1])).mul_(wide(scale));
+    if (weight.defined()) of_input.mul_(wide(weight.to(type)));
+    const auto like_weight = [&](const at::Tensor& of_channels) {
+      return weight.defined() ? of_channels.to(weight.scalar_type()).view({channels}) : at::Tensor();
+    };
+    return {
+        of_input.view(input.sizes()).to(input.scalar_type()), like_weight(mine[1]), like_weight(mine[0]), {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor sync_batch_norm(const Group& group, const at::Tensor& input, const at::Tensor& weight,
+                           const at::Tensor& bias, const at::Tensor& running_mean, const at::Tensor& running_var,
+                           double momentum, double eps) {
+  TUTTI_REQUIRE(input.defined() && input.dim() >= 2, "sync_batch_norm: the input is ", describe(input),
+                "; expected [n, channels, ...]");
+  const auto if_defined = [](const at::Tensor& t) { return t.defined() ? c10::optional<at::Tensor>(t) : c10::nullopt; };
+  return SyncBatchNormFunction::apply(input, if_defined(weight), if_defined(bias), c10::make_intrusive<NormOver>(group),
+                                      Running{running_mean, running_var, momentum}, eps);
+}
+
+}  // namespace tutti
