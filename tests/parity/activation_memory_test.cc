@@ -113,7 +113,8 @@ std::int64_t counted_bytes(const Case& c, const Options& options, const Group& w
   std::vector<Chunk> chunks;
   for (int chunk = 0; chunk < c.chunks; ++chunk)
     chunks.push_back([&, chunk](int, const at::Tensor& input) { return model->forward(chunk, batch, input); });
-  Pipeline pipeline(groups.pipeline, chunks, {.messages = {.sizes = model->activation_sizes(options.batches.micro_batch)}, .count_bytes = true});
+  Pipeline pipeline(groups.pipeline, chunks,
+                    {.messages = {.sizes = model->activation_sizes(options.batches.micro_batch)}, .count_bytes = true});
   return pipeline.run(pipeline_schedule(options, c.microbatches, false)).most_bytes;
 }
 

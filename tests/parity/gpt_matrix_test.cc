@@ -24,10 +24,10 @@
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/models/gpt/batches.h"
-#include "tutti/models/gpt/leveled_timers.h"
 #include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/weights_step.h"
 #include "tutti/parallel/pipeline/pipeline.h"
+#include "tutti/training/leveled_timers.h"
 
 namespace tutti::gpt {
 namespace {
@@ -276,8 +276,9 @@ void train(const Combination& c, const Reference& wanted, const Group& world, Fi
     chunks.push_back([&, chunk](int microbatch, const at::Tensor& input) {
       return model->forward(chunk, batch[std::size_t(microbatch)], input);
     });
-  Pipeline pipeline(groups.pipeline, chunks,
-                    {.messages = {.dtype = DType::kF64, .sizes = model->activation_sizes(kMicroBatch)}, .tell_losses = true});
+  Pipeline pipeline(
+      groups.pipeline, chunks,
+      {.messages = {.dtype = DType::kF64, .sizes = model->activation_sizes(kMicroBatch)}, .tell_losses = true});
   for (int step = 1; step <= kSteps; ++step) {
     const StepRecord& record = wanted[std::size_t(step - 1)];
     weights.zero_grad();

@@ -100,8 +100,9 @@ Status check(const TransformerConfig& config, const ModelDivision& division) {
                       divisors_of(std::gcd(std::gcd(config.heads, config.query_groups), config.ffn)), option,
                       multiples_around(value, tensor)));
   if (sequence_parallel && tensor == 1)
-    return invalid_argument("--sequence-parallel divides what tensor parallel ranks would all compute, and there is one",
-                         "leave it out, or give --tensor-model-parallel-size 2 or more");
+    return invalid_argument(
+        "--sequence-parallel divides what tensor parallel ranks would all compute, and there is one",
+        "leave it out, or give --tensor-model-parallel-size 2 or more");
   if (const int parts = context * 2; context > 1 && config.sequence_length % parts != 0)
     return invalid_argument(
         fmt::format("a sequence of {} tokens cannot be divided over --context-parallel-size {}: each rank "
@@ -115,9 +116,9 @@ Status check(const TransformerConfig& config, const ModelDivision& division) {
                     context > 1 ? fmt::format(" ({} tensor x {} context)", tensor, context) : std::string()),
         "--seq-length " + multiples_around(config.sequence_length, parts));
   if (const int stages = pipeline * chunks; config.layers < stages)
-    return invalid_argument(fmt::format("{} layers cannot be divided over {} stages ({} ranks x {} chunks)", config.layers,
-                                     stages, pipeline, chunks),
-                         fmt::format("--num-layers {} or more, or fewer stages", stages));
+    return invalid_argument(fmt::format("{} layers cannot be divided over {} stages ({} ranks x {} chunks)",
+                                        config.layers, stages, pipeline, chunks),
+                            fmt::format("--num-layers {} or more, or fewer stages", stages));
   return {};
 }
 
@@ -162,10 +163,11 @@ double flops_per_token(const TransformerConfig& config) {
 }
 
 std::string to_string(const TransformerConfig& config) {
-  return fmt::format("GPT: {} layers of {}, {} heads{}, {} positions, vocabulary {}: {:.2f} M parameters", config.layers,
-                     config.hidden, config.heads,
-                     config.query_groups == config.heads ? std::string() : fmt::format(" in {} groups", config.query_groups),
-                     config.positions, config.vocabulary, double(parameters_of(config)) / 1e6);
+  return fmt::format(
+      "GPT: {} layers of {}, {} heads{}, {} positions, vocabulary {}: {:.2f} M parameters", config.layers,
+      config.hidden, config.heads,
+      config.query_groups == config.heads ? std::string() : fmt::format(" in {} groups", config.query_groups),
+      config.positions, config.vocabulary, double(parameters_of(config)) / 1e6);
 }
 
 }  // namespace tutti

@@ -75,9 +75,9 @@ struct TransformerConfig {
 // The config with defaults in place of the sizes that are 0: query_groups, head_size, ffn, positions.
 TransformerConfig with_defaults(TransformerConfig config);
 
-// Fails with kInvalidArgument if the sizes do not fit together: sizes that are not positive, heads that query_groups does
-// not divide, a sequence longer than the positions, a rotation of an odd number of channels. The message names values that
-// fit.
+// Fails with kInvalidArgument if the sizes do not fit together: sizes that are not positive, heads that query_groups
+// does not divide, a sequence longer than the positions, a rotation of an odd number of channels. The message names
+// values that fit.
 Status check(const TransformerConfig& config);
 
 // How a model is divided among ranks.
@@ -85,8 +85,9 @@ struct ModelDivision {
   int tensor = 1, pipeline = 1, chunks = 1, context = 1;
   bool sequence_parallel = false;
 };
-// Fails with kInvalidArgument if `tensor` does not divide heads, query groups or the MLP, if context and sequence parallelism
-// do not divide the sequence, or if there are fewer layers than stages. (A vocabulary is padded, so any size works.)
+// Fails with kInvalidArgument if `tensor` does not divide heads, query groups or the MLP, if context and sequence
+// parallelism do not divide the sequence, or if there are fewer layers than stages. (A vocabulary is padded, so any
+// size works.)
 Status check(const TransformerConfig& config, const ModelDivision& division);
 
 struct ModelTensor {

@@ -51,7 +51,7 @@ TEST(TransformerConfig, ClosedFormsAreTheSumOverTheTensors) {
             std::set<std::string> names;
             for (const auto& tensor : tensors_of(config)) {
               std::int64_t product = 1;
-              for (const auto size : tensor.config) product *= size;
+              for (const auto size : tensor.shape) product *= size;
               elements += product;
               EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name << " twice";
             }

@@ -12,10 +12,9 @@ Parallel make_parallel(const Group& world, const Options& options) {
 }
 
 std::shared_ptr<Transformer> make_model(const Parallel& parallel, const Options& options) {
-  return std::make_shared<Transformer>(
-      options.model, parallel,
-      TransformerOptions{.stages = stages_of_rank(options, parallel.pipeline.rank()),
-                         .recompute = options.parallel.recompute});
+  return std::make_shared<Transformer>(options.model, parallel,
+                                       TransformerOptions{.stages = stages_of_rank(options, parallel.pipeline.rank()),
+                                                          .recompute = options.parallel.recompute});
 }
 
 }  // namespace tutti::gpt

@@ -15,26 +15,26 @@
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/checkpoint/job_checkpoints.h"
-#include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/data/tokens/token_check.h"
 #include "tutti/metrics/timers_over_ranks.h"
 #include "tutti/models/gpt/batches.h"
-#include "tutti/models/gpt/leveled_timers.h"
 #include "tutti/models/gpt/log_line.h"
 #include "tutti/models/gpt/matrix_rate.h"
 #include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/training_state.h"
 #include "tutti/models/gpt/weights_step.h"
-#include "tutti/models/image/recorder.h"
 #include "tutti/parallel/pipeline/pipeline.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/event_file.h"
 #include "tutti/trace/region.h"
+#include "tutti/training/leveled_timers.h"
+#include "tutti/training/recorder.h"
 
 namespace tutti::gpt {
 namespace {
@@ -361,7 +361,8 @@ class GptTraining {
     model_->eval();
     const BatchSchedule schedule(options_.batches);
     const int microbatches = schedule.most_microbatches();
-    Batches batches(datasets_[std::size_t(part)].get(), groups_, options_, SampleOrder::kSequential, model_->sequence());
+    Batches batches(datasets_[std::size_t(part)].get(), groups_, options_, SampleOrder::kSequential,
+                    model_->sequence());
     batches.restore(turn * options_.evaluation.iterations * schedule.unit() * microbatches);
     Pipeline pipeline(groups_.pipeline, chunks(), pipeline_options());
     double sum = 0;

@@ -10,7 +10,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/data_position.h"
-#include "tutti/checkpoint/facts.h"
+#include "tutti/checkpoint/format/manifest.h"
 #include "tutti/models/gpt/same_model.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -100,12 +100,10 @@ Status read_boxes(const CheckpointReader& saved, const std::vector<SavedBox>& bo
 }
 
 CheckpointValues layout_of(const Parallel& groups, const Options& options) {
-  return {{"ranks", std::int64_t(groups.world.size())},
-          {"tensor", std::int64_t(groups.tensor.size())},
-          {"pipeline", std::int64_t(groups.pipeline.size())},
-          {"context", std::int64_t(groups.context.size())},
-          {"data", std::int64_t(groups.data.size())},
-          {"micro_batch", std::int64_t(options.batches.micro_batch)}};
+  return {
+      {"ranks", std::int64_t(groups.world.size())},       {"tensor", std::int64_t(groups.tensor.size())},
+      {"pipeline", std::int64_t(groups.pipeline.size())}, {"context", std::int64_t(groups.context.size())},
+      {"data", std::int64_t(groups.data.size())},         {"micro_batch", std::int64_t(options.batches.micro_batch)}};
 }
 
 void tell_changes(const CheckpointReader& saved, const CheckpointValues& now, const Options& options) {

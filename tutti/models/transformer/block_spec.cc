@@ -13,8 +13,8 @@ class SelfAttention : public TransformerModule {
  public:
   explicit SelfAttention(const LayerContext& layer) : TransformerModule(layer) {
     const std::int64_t query = config().query_size(), key = config().key_size();
-    qkv_ = register_module("linear_qkv", layer.column_linear("self_attention.linear_qkv", config().qkv_size(),
-                                                             {query, key, key}));
+    qkv_ = register_module("linear_qkv",
+                           layer.column_linear("self_attention.linear_qkv", config().qkv_size(), {query, key, key}));
     proj_ = register_module("linear_proj", layer.row_linear("self_attention.linear_proj", query));
   }
 
@@ -33,9 +33,8 @@ class SelfAttention : public TransformerModule {
       options.dropout = config().attention_dropout;
       options.dropout_seed = dropout_seed(context, 0);
     }
-    const at::Tensor seen = ring_attention(
-        layer().parallel.context, rotated(of_heads(parts[0], heads)), rotated(of_heads(parts[1], groups)),
-        of_heads(parts[2], groups), options);
+    const at::Tensor seen = ring_attention(layer().parallel.context, rotated(of_heads(parts[0], heads)),
+                                           rotated(of_heads(parts[1], groups)), of_heads(parts[2], groups), options);
     return proj_->forward(seen.reshape({seen.size(0), seen.size(1), heads * d}));
   }
 
@@ -49,9 +48,9 @@ class Mlp : public TransformerModule {
   explicit Mlp(const LayerContext& layer) : TransformerModule(layer) {
     const std::int64_t ffn = config().ffn;
     const bool gated = config().activation == ActivationKind::kSwiglu;
-    fc1_ = register_module("linear_fc1",
-                           layer.column_linear("mlp.linear_fc1", config().fc1_size(),
-                                               gated ? std::vector{ffn, ffn} : std::vector<std::int64_t>{}));
+    fc1_ =
+        register_module("linear_fc1", layer.column_linear("mlp.linear_fc1", config().fc1_size(),
+                                                          gated ? std::vector{ffn, ffn} : std::vector<std::int64_t>{}));
     fc2_ = register_module("linear_fc2", layer.row_linear("mlp.linear_fc2", ffn));
   }
 
@@ -88,8 +87,7 @@ class PreNormBlock : public TransformerModule {
   }
 
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override {
-    const at::Tensor attended =
-        x + hidden_dropout(attention_->forward(input_norm_->forward(x), context), context, 1);
+    const at::Tensor attended = x + hidden_dropout(attention_->forward(input_norm_->forward(x), context), context, 1);
     return attended + hidden_dropout(mlp_->forward(mlp_norm_->forward(attended), context), context, 2);
   }
 

@@ -1,6 +1,6 @@
 // For each token the whole window goes through the pipeline, as in an evaluation with one sample. The ranks of the last
-// stage then have the logits of their words and positions. Those of the last token are gathered over the context and the
-// tensor group, each of these ranks draws the same token and broadcasts it to the stages before.
+// stage then have the logits of their words and positions. Those of the last token are gathered over the context and
+// the tensor group, each of these ranks draws the same token and broadcasts it to the stages before.
 #include "tutti/models/transformer/generate.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -28,9 +28,9 @@ class Generator {
       : model_(model),
         parallel_(model.parallel()),
         options_(options),
-        schedule_(make_schedule(kind, {.ranks = ranks_of(parallel_.pipeline),
-                                       .chunks = int(model.stages().size()),
-                                       .forward_only = true})) {
+        schedule_(make_schedule(
+            kind,
+            {.ranks = ranks_of(parallel_.pipeline), .chunks = int(model.stages().size()), .forward_only = true})) {
     if (parallel_.pipeline) pipeline_.emplace(parallel_.pipeline, chunks(), messages());
   }
 

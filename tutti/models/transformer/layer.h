@@ -28,9 +28,9 @@ struct ForwardContext {
 struct LayerContext {
   TransformerConfig config;
   Parallel parallel;
-  int number = 0;         // of the layer in the whole model
-  SequencePart sequence;  // positions that attention has on this context rank
-  SequencePart rows;      // positions of all else: with sequence parallelism a part of `sequence`
+  int number = 0;                           // of the layer in the whole model
+  SequencePart sequence;                    // positions that attention has on this context rank
+  SequencePart rows;                        // positions of all else: with sequence parallelism a part of `sequence`
   std::shared_ptr<RotaryPositions> rotary;  // of the model; never null
 
   // Linear layers as Megatron-LM divides them over the tensor group. Activations are [rows, batch, features]. `name`:

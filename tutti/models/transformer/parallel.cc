@@ -19,8 +19,8 @@ std::vector<std::vector<int>> embedding_groups(const Grid& grid, int last_stage)
   return groups;
 }
 
-// Whether a stage's messages are split over its tensor ranks: where that saves bytes between hosts and the parts are put
-// together within one. All ranks of a model decide alike.
+// Whether a stage's messages are split over its tensor ranks: where that saves bytes between hosts and the parts are
+// put together within one. All ranks of a model decide alike.
 bool splits_messages(const Parallel& parallel, bool wanted) {
   if (!wanted || parallel.sequence_parallel || parallel.tensor.size() == 1 || parallel.pipeline.size() == 1)
     return false;

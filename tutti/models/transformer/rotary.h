@@ -1,6 +1,6 @@
 #pragma once
-// Rotary positions (Su et al. 2021): the first 2 n channels of a head are pairs (i, n + i), as in GPT-NeoX. Each pair is
-// rotated by the angle of its position.
+// Rotary positions (Su et al. 2021): the first 2 n channels of a head are pairs (i, n + i), as in GPT-NeoX. Each pair
+// is rotated by the angle of its position.
 #include <ATen/core/Tensor.h>
 
 #include "tutti/planning/transformer_config.h"

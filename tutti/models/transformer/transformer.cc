@@ -52,9 +52,8 @@ LayerContext make_context(const TransformerConfig& given, Parallel parallel) {
   const TransformerConfig& config = context.config;
   check(config).or_throw();
   const Group &tensor = context.parallel.tensor, &along = context.parallel.context;
-  check(config, {.tensor = ranks_of(tensor),
-                 .context = ranks_of(along),
-                 .sequence_parallel = context.parallel.divides_rows()})
+  check(config,
+        {.tensor = ranks_of(tensor), .context = ranks_of(along), .sequence_parallel = context.parallel.divides_rows()})
       .or_throw();
   context.sequence = context_part(config.sequence_length, rank_in(along), ranks_of(along));
   context.rows = context.parallel.sequence_parallel ? tensor_part(context.sequence, rank_in(tensor), ranks_of(tensor))
@@ -199,9 +198,8 @@ at::Tensor Transformer::logits(int chunk, const MicroBatch& batch, const at::Ten
 
 at::Tensor Transformer::forward(int chunk, const MicroBatch& batch, const at::Tensor& input) {
   if (!stages()[std::size_t(chunk)].is_last) return hidden(chunk, batch, input);
-  const at::Tensor losses =
-      vocab_parallel_cross_entropy(parallel().tensor, logits(chunk, batch, input), batch.targets,
-                                   {.words = config().vocabulary, .overwrite_logits = true});
+  const at::Tensor losses = vocab_parallel_cross_entropy(parallel().tensor, logits(chunk, batch, input), batch.targets,
+                                                         {.words = config().vocabulary, .overwrite_logits = true});
   return batch.weights.defined() ? (losses * batch.weights).sum() : losses.mean();
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// A decoder-only transformer (GPT, Llama, ...) that is a value of its config: alone, or divided over tensor, context and
-// pipeline ranks. Pre-norm layers (block_spec.h), a last norm, logits by the word embedding or a layer of its own, cross
-// entropy of the next token.
+// A decoder-only transformer (GPT, Llama, ...) that is a value of its config: alone, or divided over tensor, context
+// and pipeline ranks. Pre-norm layers (block_spec.h), a last norm, logits by the word embedding or a layer of its own,
+// cross entropy of the next token.
 //
 //   auto model = std::make_shared<tutti::Transformer>(tutti::TransformerConfig{
 //       .layers = 2, .hidden = 64, .heads = 4, .vocabulary = 256, .sequence_length = 32});
@@ -51,13 +51,15 @@ struct TransformerOptions {
 // One thread at a time. Copying shares the weights, as of every module; clone() copies them.
 class Transformer : public torch::nn::Module {
  public:
-  // Every rank of the groups makes one. Sizes that are 0 get their defaults (with_defaults()). Throws Exception where the sizes do not fit together or into the groups.
+  // Every rank of the groups makes one. Sizes that are 0 get their defaults (with_defaults()). Throws Exception where
+  // the sizes do not fit together or into the groups.
   explicit Transformer(TransformerConfig config, Parallel parallel = {}, TransformerOptions options = {});
 
   // The loss of a model of one stage: a tensor of one element.
   at::Tensor forward(const MicroBatch& batch) { return forward(0, batch, {}); }
-  // Of a chunk. `input` is the result of the stage before, undefined on the first stage. On the last stage the result is
-  // the loss, whose average over context ranks is that of all tokens; on others [rows, batch, hidden] for the next one.
+  // Of a chunk. `input` is the result of the stage before, undefined on the first stage. On the last stage the result
+  // is the loss, whose average over context ranks is that of all tokens; on others [rows, batch, hidden] for the next
+  // one.
   at::Tensor forward(int chunk, const MicroBatch& batch, const at::Tensor& input);
   // The last stage's logits, [rows of the sequence, batch, this rank's part of the padded vocabulary].
   at::Tensor logits(int chunk, const MicroBatch& batch, const at::Tensor& input);

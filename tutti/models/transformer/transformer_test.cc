@@ -54,8 +54,9 @@ at::Tensor rotated(const TransformerConfig& config, const at::Tensor& x) {
   return turned;
 }
 
-at::Tensor attention(const TransformerConfig& config, const Weights& weights, const std::string& name, const at::Tensor& x) {
-    const std::int64_t n = x.size(0), s = x.size(1), d = config.head_size;
+at::Tensor attention(const TransformerConfig& config, const Weights& weights, const std::string& name,
+                     const at::Tensor& x) {
+  const std::int64_t n = x.size(0), s = x.size(1), d = config.head_size;
   const auto parts = linear(weights, name + "linear_qkv", x)
                          .split_with_sizes({config.query_size(), config.key_size(), config.key_size()}, -1);
   const auto heads = [&](const at::Tensor& part, std::int64_t count) {
@@ -108,7 +109,8 @@ at::Tensor part_of(at::Tensor whole, const TensorBox& box) {
   return whole;
 }
 
-void compare(const std::function<void(TransformerConfig&)>& change, bool weighted = false, TransformerOptions options = {}) {
+void compare(const std::function<void(TransformerConfig&)>& change, bool weighted = false,
+             TransformerOptions options = {}) {
   const TransformerConfig config = config_of(change);
   Transformer model(config, {}, std::move(options));
   model.train();
