@@ -125,9 +125,9 @@ Status check(const TransformerConfig& config, const ModelDivision& division) {
 std::vector<ModelTensor> tensors_of(const TransformerConfig& config) {
   std::vector<ModelTensor> tensors;
   const NormTensors norm{config.norm == NormKind::kLayerNorm, config.hidden};
-  const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in) {
+  const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
     tensors.push_back({name + ".weight", {out, in}});
-    if (config.bias) tensors.push_back({name + ".bias", {out}});
+    if (bias) tensors.push_back({name + ".bias", {out}});
   };
   tensors.push_back({"embedding.word_embeddings.weight", {config.vocabulary, config.hidden}});
   if (config.position == PositionKind::kLearned)
@@ -135,11 +135,11 @@ std::vector<ModelTensor> tensors_of(const TransformerConfig& config) {
   for (int layer = 0; layer < config.layers; ++layer) {
     const std::string name = fmt::format("decoder.layers.{}.", layer);
     norm.add_to(tensors, name + "input_layernorm");
-    linear(name + "self_attention.linear_qkv", config.qkv_size(), config.hidden);
-    linear(name + "self_attention.linear_proj", config.hidden, config.query_size());
+    linear(name + "self_attention.linear_qkv", config.qkv_size(), config.hidden, config.has_qkv_bias());
+    linear(name + "self_attention.linear_proj", config.hidden, config.query_size(), config.bias);
     norm.add_to(tensors, name + "pre_mlp_layernorm");
-    linear(name + "mlp.linear_fc1", config.fc1_size(), config.hidden);
-    linear(name + "mlp.linear_fc2", config.hidden, config.ffn);
+    linear(name + "mlp.linear_fc1", config.fc1_size(), config.hidden, config.bias);
+    linear(name + "mlp.linear_fc2", config.hidden, config.ffn, config.bias);
   }
   norm.add_to(tensors, "decoder.final_layernorm");
   if (!config.tied) tensors.push_back({"output_layer.weight", {config.vocabulary, config.hidden}});
@@ -150,7 +150,8 @@ std::int64_t parameters_of(const TransformerConfig& config) {
   const std::int64_t h = config.hidden, norm = config.norm == NormKind::kLayerNorm ? 2 * h : h;
   const std::int64_t words = std::int64_t(config.vocabulary) * h;
   const std::int64_t matrices = h * (config.qkv_size() + config.query_size() + config.fc1_size() + config.ffn);
-  const std::int64_t biases = config.bias ? config.qkv_size() + config.fc1_size() + 2 * h : 0;
+  const std::int64_t biases =
+      (config.has_qkv_bias() ? config.qkv_size() : 0) + (config.bias ? config.fc1_size() + 2 * h : 0);
   const std::int64_t positions = config.position == PositionKind::kLearned ? config.positions * h : 0;
   return words * (config.tied ? 1 : 2) + positions + config.layers * (matrices + biases + 2 * norm) + norm;
 }

@@ -54,8 +54,9 @@ struct TransformerConfig {
   double rotary_base = 10000;
   double rotary_percent = 1;  // fraction of a head that is rotated, in (0, 1]
   ActivationKind activation = ActivationKind::kGelu;
-  bool bias = true;  // of the linear layers
-  bool tied = true;  // the word embedding is also the output layer
+  bool bias = true;       // of the linear layers
+  bool qkv_bias = false;  // of linear_qkv, where the others have none
+  bool tied = true;       // the word embedding is also the output layer
   // How it is trained. No tensor has another shape because of these.
   double attention_dropout = 0, hidden_dropout = 0;  // probabilities, below 1
   double initial_deviation = 0.02;                   // standard deviation of the first weights
@@ -67,6 +68,7 @@ struct TransformerConfig {
   std::int64_t key_size() const { return std::int64_t(query_groups) * head_size; }
   // Rows of linear_qkv: the queries of all heads, then the keys of all groups, then their values, as in GPT-2.
   std::int64_t qkv_size() const { return query_size() + 2 * key_size(); }
+  bool has_qkv_bias() const { return bias || qkv_bias; }
   std::int64_t fc1_size() const { return std::int64_t(ffn) * (activation == ActivationKind::kSwiglu ? 2 : 1); }
   int rotary_size() const { return int(double(head_size) * rotary_percent); }  // channels of a head that are rotated
   bool operator==(const TransformerConfig&) const = default;

@@ -42,6 +42,7 @@ TEST(TransformerConfig, ClosedFormsAreTheSumOverTheTensors) {
           for (const int groups : {4, 2, 1}) {
             TransformerConfig config = small();
             config.bias = bias;
+            config.qkv_bias = groups == 1;
             config.tied = tied;
             config.norm = norm;
             config.activation = activation;

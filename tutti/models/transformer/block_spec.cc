@@ -13,8 +13,8 @@ class SelfAttention : public TransformerModule {
  public:
   explicit SelfAttention(const LayerContext& layer) : TransformerModule(layer) {
     const std::int64_t query = config().query_size(), key = config().key_size();
-    qkv_ = register_module("linear_qkv",
-                           layer.column_linear("self_attention.linear_qkv", config().qkv_size(), {query, key, key}));
+    qkv_ = register_module("linear_qkv", layer.column_linear("self_attention.linear_qkv", config().qkv_size(),
+                                                             {query, key, key}, config().has_qkv_bias()));
     proj_ = register_module("linear_proj", layer.row_linear("self_attention.linear_proj", query));
   }
 

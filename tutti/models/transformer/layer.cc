@@ -54,11 +54,11 @@ std::uint64_t dropout_seed(const TransformerConfig& config, const ForwardContext
 }  // namespace transformer
 
 ColumnParallelLinear LayerContext::column_linear(std::string_view name, std::int64_t out_features,
-                                                 std::vector<std::int64_t> blocks) const {
+                                                 std::vector<std::int64_t> blocks, std::optional<bool> bias) const {
   return ColumnParallelLinear(
       parallel.tensor, ColumnParallelLinearOptions{.in_features = config.hidden,
                                                    .out_features = out_features,
-                                                   .bias = config.bias,
+                                                   .bias = bias.value_or(config.bias),
                                                    .blocks = std::move(blocks),
                                                    .sequence_parallel = parallel.sequence_parallel,
                                                    .initial = initial_of_layer(*this, name, config.initial_deviation),

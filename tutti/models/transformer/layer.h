@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +37,9 @@ struct LayerContext {
   // Linear layers as Megatron-LM divides them over the tensor group. Activations are [rows, batch, features]. `name`:
   // of the parameter's module below the layer, "mlp.linear_fc1". The first weights depend on the seed and the name.
   // The column layer takes `hidden` features, each rank computes its part of each of `blocks` (ColumnParallelLinear).
+  // `bias`: by default that of the config.
   ColumnParallelLinear column_linear(std::string_view name, std::int64_t out_features,
-                                     std::vector<std::int64_t> blocks = {}) const;
+                                     std::vector<std::int64_t> blocks = {}, std::optional<bool> bias = {}) const;
   // The row layer takes this rank's part of `in_features` and returns `hidden`. Its result is added to the residual, so
   // its weights begin smaller, the deeper the model is (Radford et al. 2019).
   RowParallelLinear row_linear(std::string_view name, std::int64_t in_features) const;
