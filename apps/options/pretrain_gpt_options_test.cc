@@ -57,7 +57,7 @@ TEST(PretrainGptOptions, DefaultsAreThoseOfMegatron) {
   EXPECT_EQ(options.optimizer.learning_rate.decay_samples, 20);
   EXPECT_EQ(gpt::steps_left(options, 0), 10);
   EXPECT_EQ(gpt::steps_left(options, 14), 3);
-  EXPECT_EQ(read("--swiglu").or_throw().shape.ffn, 64);
+  EXPECT_EQ(read("--swiglu").or_throw().model.ffn, 64);
 }
 
 TEST(PretrainGptOptions, ALossScaleAdaptsWithF16AloneAndIsFixedWithAll) {
