@@ -60,9 +60,9 @@ int main() {
   tutti::Pipeline pipeline(
       parallel.pipeline, {run_stage},
       {.messages = {.dtype = tutti::DType::kF64, .sizes = model.activation_sizes(kSamples)}, .tell_losses = true});
-  torch::optim::AdamW optimizer(model.parameters(), 1e-2);
+  torch::optim::AdamW optimizer(model.parameters(), 2e-2);
 
-  for (int step = 1; step <= 5; ++step) {
+  for (int step = 1; step <= 20; ++step) {
     batches.clear();
     for (int i = 0; i < kMicroBatches / replicas; ++i)
       batches.push_back(make_batch(step, i * replicas + parallel.data.rank()));
@@ -79,6 +79,6 @@ int main() {
     double loss = 0;
     for (const double one : result.losses) loss += one / kMicroBatches;
     loss = tutti::all_reduce(parallel.data, loss, tutti::ReduceOp::kSum);
-    if (world.rank() == 0) std::printf("step %d, loss %.9f\n", step, loss);
+    if (world.rank() == 0 && step % 5 == 0) std::printf("step %d, loss %.9f\n", step, loss);
   }
 }
