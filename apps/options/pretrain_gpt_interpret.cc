@@ -147,6 +147,7 @@ class Interpreter {
     p.split_messages = !texts_.flag("--no-scatter-gather-tensors-in-pipeline");
     p.shard_optimizer = texts_.flag("--use-distributed-optimizer");
     p.overlap_gradients = texts_.flag("--overlap-grad-reduce");
+    p.fully_shard = texts_.flag("--fsdp") || texts_.flag("--use-torch-fsdp2");
     TUTTI_TRY(chunks());
     TUTTI_TRY(schedule());
     if (texts_.has("--decoder-first-pipeline-num-layers"))

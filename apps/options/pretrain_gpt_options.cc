@@ -139,6 +139,9 @@ constexpr Declared kOptions[] = {
     {"Optimizer", "--use-distributed-optimizer", Takes::kNothing, "", "",
      "shard the optimizer state over the replicas (ZeRO-1)"},
     {"Optimizer", "--overlap-grad-reduce", Takes::kNothing, "", "", "average gradients while backward runs"},
+    {"Optimizer", "--fsdp", Takes::kNothing, "", "",
+     "shard weights, gradients and optimizer state over the replicas (ZeRO-3, FSDP2)"},
+    {"Optimizer", "--use-torch-fsdp2", Takes::kNothing, "", "", "the same as --fsdp (Megatron-LM's name)"},
 
     {"Ranks", "--tensor-model-parallel-size", Takes::kValue, "1", "N", "ranks that each layer is sharded over"},
     {"Ranks", "--sequence-parallel", Takes::kNothing, "", "",

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,11 +44,13 @@ struct Combination {
   int tensor = 1, pipeline = 1, data = 1, context = 1, chunks = 1;
   bool sequence_parallel = false, recompute = false;
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
+  bool fully_shard = false;
 
   int ranks() const { return tensor * pipeline * data * context; }
   std::string text() const {
-    return fmt::format("tp={} pp={} dp={} cp={}, {}, {} a rank{}{}", tensor, pipeline, data, context, name(schedule),
-                       chunks, sequence_parallel ? ", sequence parallel" : "", recompute ? ", recomputed" : "");
+    return fmt::format("tp={} pp={} dp={} cp={}, {}, {} a rank{}{}{}", tensor, pipeline, data, context, name(schedule),
+                       chunks, sequence_parallel ? ", sequence parallel" : "", recompute ? ", recomputed" : "",
+                       fully_shard ? ", fully sharded" : "");
   }
 };
 
@@ -131,6 +134,7 @@ Options options_of(const Combination& c) {
   parallel.schedule = c.schedule;
   parallel.chunks = c.chunks;
   parallel.sequence_parallel = c.sequence_parallel;
+  parallel.fully_shard = c.fully_shard;
   if (c.recompute) parallel.recompute = {.method = RecomputeMethod::kUniform, .layers = 1};
   return options;
 }
@@ -274,7 +278,7 @@ void train(const Combination& c, const Reference& wanted, const Group& world, Fi
   std::vector<Chunk> chunks;
   for (int chunk = 0; chunk < c.chunks; ++chunk)
     chunks.push_back([&, chunk](int microbatch, const at::Tensor& input) {
-      return model->forward(chunk, batch[std::size_t(microbatch)], input);
+      return weights.forward(chunk, batch[std::size_t(microbatch)], input);
     });
   Pipeline pipeline(
       groups.pipeline, chunks,
@@ -291,17 +295,17 @@ void train(const Combination& c, const Reference& wanted, const Group& world, Fi
       loss = all_reduce(groups.averaging, loss, ReduceOp::kSum) / groups.averaging.size();
     findings.compare(c, step, "the loss", std::abs(loss - record.loss));
     findings.compare(c, step, "the norm of the gradient", std::abs(outcome.gradient_norm - record.norm));
-    compare_tensors(c, step, "gradient of", record.gradients, weights.parameters(), true, findings);
+    if (!c.fully_shard) compare_tensors(c, step, "gradient of", record.gradients, weights.parameters(), true, findings);
+    std::optional<ShardedModule::Whole> whole;
+    if (c.fully_shard) whole.emplace(*weights.fully_sharded());
     compare_tensors(c, step, "weight", record.weights, weights.parameters(), false, findings);
   }
 }
 
 class GptMatrix : public ::testing::TestWithParam<GridSizes> {};
 
-TEST_P(GptMatrix, TrainsAsOneProcess) {
+void expect_trains_as_one_process(const GridSizes& grid, const std::vector<Combination>& all) {
   at::set_num_threads(1);  // a rank is a thread
-  const GridSizes grid = GetParam();
-  const auto all = fitting(grid);
   ASSERT_FALSE(all.empty());
   std::map<std::pair<int, bool>, Reference> references;
   for (const Combination& c : all) {
@@ -326,6 +330,18 @@ TEST_P(GptMatrix, TrainsAsOneProcess) {
   EXPECT_EQ(findings.failures(), "");
   EXPECT_EQ(findings.runs(), int(all.size()) * grid.ranks()) << "a combination was left out";
   fmt::print("{} combinations, {}\n", all.size(), findings.worst());
+}
+
+TEST_P(GptMatrix, TrainsAsOneProcess) { expect_trains_as_one_process(GetParam(), fitting(GetParam())); }
+
+// Alone, with data, context and tensor parallelism.
+TEST_P(GptMatrix, TrainsAsOneProcessFullySharded) {
+  const GridSizes grid = GetParam();
+  if (grid.pipeline > 1) return;  // rejected
+  std::vector<Combination> all = fitting(grid);
+  std::erase_if(all, [](const Combination& c) { return c.schedule != ScheduleKind::kOneForwardOneBackward; });
+  for (Combination& c : all) c.fully_shard = true;
+  expect_trains_as_one_process(grid, all);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grids, GptMatrix, ::testing::ValuesIn(grids()), [](const auto& info) {

@@ -42,6 +42,7 @@ const std::vector<GptChoice>& gpt_choices() {
       {"--pipeline-schedule zb-v", "schedule", Computes::kSame},
       {"--num-virtual-stages-per-pipeline-rank 2", "schedule", Computes::kSame},
       {"--use-distributed-optimizer", "sharded", Computes::kSame},
+      {"--fsdp", "sharded", Computes::kSame},
       {"--overlap-grad-reduce", "overlap", Computes::kSame},
       {"--recompute-granularity full", "recompute", Computes::kSame},
       {"--deterministic-mode", "deterministic", Computes::kSame},

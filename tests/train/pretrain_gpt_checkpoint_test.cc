@@ -170,8 +170,10 @@ TEST_F(PretrainGpt, AShardedOptimizerGoesOnOnAnyGrid) {
   const auto whole = pretrain(0, with(kModel, schedule));
   ASSERT_EQ(whole.code, 0) << whole.err;
   const Words tp = {"--tensor-model-parallel-size", "2"}, pp = {"--pipeline-model-parallel-size", "2"},
-              sharded = {"--use-distributed-optimizer"};
+              sharded = {"--use-distributed-optimizer"}, fsdp = {"--fsdp"};
   const std::vector<std::pair<OnGrid, OnGrid>> moves = {
+      {{"", 4, with(fsdp, tp)}, {"shards to stages", 4, with(sharded, pp)}},
+      {{"", 4, with(pp, {"--pipeline-schedule", "1f1b"})}, {"stages to shards", 2, {"--use-torch-fsdp2"}}},
       {{"", 4, with(sharded, tp)}, {"tensor to stages", 4, with(sharded, with(pp, {"--pipeline-schedule", "zb-v"}))}},
       {{"", 4, with(sharded, pp)}, {"stages to one", 0, {}}},
       {{"", 0, {}}, {"one to all", 8, with(sharded, with(with(tp, pp), {"--sequence-parallel"}))}},

@@ -108,8 +108,9 @@ TEST_F(PretrainGpt, Learns) {
   EXPECT_LT(*parse_double(losses.back()), 1.5);
 }
 
-// gpt_matrix_test.cc shows that each of 278 grids trains as one process, to 1e-10. These runs show what needs the program:
-// options select the grid and the schedule, and a sharded optimizer, overlap and loss scales keep the printed lines.
+// gpt_matrix_test.cc shows that each of 278 grids trains as one process, to 1e-10. These runs show what needs the
+// program: options select the grid and the schedule, and a sharded optimizer, overlap and loss scales keep the printed
+// lines.
 std::vector<OnGrid> grids() {
   const Words tp = {"--tensor-model-parallel-size", "2"}, pp = {"--pipeline-model-parallel-size", "2"},
               sp = {"--sequence-parallel"}, cp = {"--context-parallel-size", "2"},
@@ -129,6 +130,8 @@ std::vector<OnGrid> grids() {
       {"sharded_over_context_and_data", 8, with(with(sharded, cp), with(tp, sp))},
       {"interleaved_overlapped", 4, with(pp, {"--num-virtual-stages-per-pipeline-rank", "2", "--overlap-grad-reduce"})},
       {"tensor_overlapped", 4, with(with(tp, sp), {"--overlap-grad-reduce"})},
+      {"fsdp", 2, {"--fsdp"}},
+      {"fsdp_tensor_context", 4, with(with(tp, sp), with(cp, {"--use-torch-fsdp2"}))},
       {"loss_scale", 2, {"--loss-scale", "1024", "--pipeline-model-parallel-size", "2"}},
       {"sharded_loss_scale", 2, with(sharded, {"--loss-scale", "1024"})},
       {"recomputed", 1, {"--recompute-granularity", "full"}},

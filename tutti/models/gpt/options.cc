@@ -50,6 +50,23 @@ Status check_overlap(const ParallelOptions& parallel) {
   return {};
 }
 
+// Sharded weights are whole while a block runs, so a micro batch goes forward and backward before the next one.
+Status check_fully_shard(const ParallelOptions& parallel) {
+  if (!parallel.fully_shard) return {};
+  const char* other = nullptr;
+  if (parallel.grid.pipeline > 1)
+    other = "--pipeline-model-parallel-size keeps several micro batches under way";
+  else if (parallel.schedule != ScheduleKind::kOneForwardOneBackward)
+    other = "--pipeline-schedule puts backward passes or gradients off";
+  else if (parallel.shard_optimizer)
+    other = "--use-distributed-optimizer shards the optimizer state, which --fsdp does already";
+  else if (parallel.overlap_gradients)
+    other = "--overlap-grad-reduce averages while backward runs, which --fsdp does already";
+  if (!other) return {};
+  return usage(fmt::format("--fsdp gathers the weights of one layer at a time, and {}", other),
+               "leave one of them out");
+}
+
 Status check_parallel(const Options& options) {
   const auto& parallel = options.parallel;
   if (parallel.grid.pipeline == 1 && parallel.chunks > 1)
@@ -57,6 +74,7 @@ Status check_parallel(const Options& options) {
         fmt::format("{} stages on each rank are for a pipeline of several, and "
                     "--pipeline-model-parallel-size is 1",
                     parallel.chunks));
+  TUTTI_TRY(check_fully_shard(parallel));
   return check_overlap(parallel);
 }
 

@@ -35,6 +35,7 @@ struct ParallelOptions {
   bool split_messages = true;
   bool shard_optimizer = false;
   bool overlap_gradients = false;
+  bool fully_shard = false;  // weights, gradients and optimizer state over the averaging ranks
   RecomputeOptions recompute;
 };
 

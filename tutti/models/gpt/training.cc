@@ -177,7 +177,7 @@ class GptTraining {
       made.push_back([this, chunk](int microbatch, const at::Tensor& input) {
         const auto timing = timers_.time("forward-compute", 2);
         const Region region("forward");
-        return model_->forward(chunk, batch_[std::size_t(microbatch)], input);
+        return weights_.forward(chunk, batch_[std::size_t(microbatch)], input);
       });
     return made;
   }
@@ -389,7 +389,10 @@ class GptTraining {
     }
     if (options_.generate.prompt && tokenizer_) {
       model_->eval();
-      const std::string text = generate(*model_, *tokenizer_, options_.generate, options_.parallel.schedule);
+      std::string text;
+      const at::NoGradGuard no_grad;
+      weights_.run_forward(
+          [&] { text = generate(*model_, *tokenizer_, options_.generate, options_.parallel.schedule); });
       if (world_.rank() == 0) fmt::print("{}\n", text);
     }
   }

@@ -84,13 +84,21 @@ std::string whole_path(const std::string& path) {
   return (whole.has_filename() ? whole : whole.parent_path()).string();
 }
 
-std::vector<SavedBox> state_boxes(WeightsStep& weights) {
+std::vector<SavedBox> boxes_of(WeightsStep& weights, const std::vector<StatePart>& parts) {
   std::map<std::string, const PlacedParameter*> parameters;
   for (const auto& parameter : weights.parameters()) parameters.emplace(parameter.name, &parameter);
   std::vector<SavedBox> boxes;
-  for (const StatePart& part : weights.own_state()) append_state(boxes, part, *parameters.at(part.parameter));
+  for (const StatePart& part : parts)
+    if (const auto known = parameters.find(part.parameter); known != parameters.end())
+      append_state(boxes, part, *known->second);
   return boxes;
 }
+
+std::vector<SavedBox> weight_boxes(WeightsStep& weights) {
+  if (auto* const sharded = weights.fully_sharded()) return boxes_of(weights, sharded->own_state());
+  return saved_boxes(weights.parameters());
+}
+std::vector<SavedBox> state_boxes(WeightsStep& weights) { return boxes_of(weights, weights.own_state()); }
 
 Status read_boxes(const CheckpointReader& saved, const std::vector<SavedBox>& boxes) {
   for (const SavedBox& box : boxes)
@@ -131,7 +139,7 @@ bool was_finetuned_from(const std::string& folder, const std::string& load) {
 }
 
 std::vector<SavedBox> TrainingState::boxes() const {
-  auto boxes = saved_boxes(weights_.parameters());
+  auto boxes = weight_boxes(weights_);
   if (!options_.save_optimizer) return boxes;
   for (auto& box : state_boxes(weights_)) boxes.push_back(std::move(box));
   return boxes;
@@ -172,7 +180,11 @@ Result<Progress> TrainingState::load(const CheckpointReader& saved, bool weights
   TUTTI_TRY(check_same_model(saved, options_, with_optimizer ? &weights_.rule() : nullptr));
   if (!weights_only) TUTTI_TRY(check_same_seed(saved, options_));
   const std::int64_t consumed = weights_only ? 0 : TUTTI_TRY(place_in_data(saved, "consumed_samples"));
-  TUTTI_TRY(read_parameters(saved, weights_.parameters()));
+  if (weights_.fully_sharded()) {
+    TUTTI_TRY(read_boxes(saved, weight_boxes(weights_)));
+  } else {
+    TUTTI_TRY(read_parameters(saved, weights_.parameters()));
+  }
   if (with_optimizer) {
     TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
     TUTTI_TRY(check_steps(saved, weights_.own_state()));

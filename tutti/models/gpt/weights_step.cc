@@ -9,8 +9,11 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/gradients/clip.h"
@@ -44,13 +47,15 @@ WeightsStep::WeightsStep(const Parallel& groups, const Options& options, std::sh
       options_(options),
       model_(std::move(model)),
       parameters_(placed_parameters(*model_)),
-      partial_(with_partial_gradients(parameters_)),
       rule_(rule_of(options, options.optimizer.weight_decay.end)) {
+  for (const auto& parameter : parameters_) stepped_.push_back(parameter.tensor);
   if (const at::Tensor tied = model_->tied_weight(); tied.defined()) tie_weight(groups.embedding, tied);
   ParameterGroup not_decayed{.names = {}, .rule = rule_of(options, 0)};
   for (const auto& parameter : parameters_)
     if (!is_decayed(parameter.tensor)) not_decayed.names.push_back(parameter.name);
-  if (options.parallel.shard_optimizer) {
+  if (options.parallel.fully_shard) {
+    make_fully_sharded(not_decayed);
+  } else if (options.parallel.shard_optimizer) {
     make_sharded_optimizer(not_decayed);
   } else {
     if (options.parallel.overlap_gradients) make_overlapped_averages();
@@ -58,9 +63,33 @@ WeightsStep::WeightsStep(const Parallel& groups, const Options& options, std::sh
       if (overlapped_.empty() || !model_->chunk_of(parameter.name)) averaged_at_end_.push_back(parameter.tensor);
     whole_ = std::make_unique<Optimizer>(*model_, rule_, std::vector<ParameterGroup>{not_decayed});
   }
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].layout.partial_gradient && stepped_[i].numel() > 0) partial_.push_back(stepped_[i]);
 }
 
 WeightsStep::~WeightsStep() = default;
+
+void WeightsStep::make_fully_sharded(const ParameterGroup& not_decayed) {
+  fully_sharded_ = std::make_unique<FullySharded<Transformer>>(model_, groups_.averaging,
+                                                               FullyShardedOptions{.blocks = {"decoder.layers.*"},
+                                                                                   .finite_check = FiniteCheck::kReport,
+                                                                                   .heap_tensors = false,
+                                                                                   .unshard_at_end = false});
+  const auto shards = fully_sharded_->named_parameters();
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    stepped_[i] = std::find_if(shards.begin(), shards.end(), [&](const NamedTensor& shard) {
+                    return shard.name == parameters_[i].name;
+                  })->tensor;
+  whole_ = std::make_unique<Optimizer>(shards, rule_, std::vector<ParameterGroup>{not_decayed});
+}
+
+at::Tensor WeightsStep::forward(int chunk, const MicroBatch& batch, const at::Tensor& input) {
+  return fully_sharded_ ? fully_sharded_->forward(chunk, batch, input) : model_->forward(chunk, batch, input);
+}
+
+void WeightsStep::run_forward(const std::function<void()>& act) {
+  fully_sharded_ ? fully_sharded_->forward_by(act) : act();
+}
 
 // Stage 2 averages while backward runs, stage 1 at the end. NaN and infinity are seen by the norm, which every step
 // asks for: no Reducer has to look for them.
@@ -97,6 +126,7 @@ void WeightsStep::zero_grad() {
     return for_sharded_->set_sync(false);
   }
   whole_->zero_grad();
+  if (fully_sharded_) fully_sharded_->zero_grad();
 }
 
 void WeightsStep::before_last_backward(int chunk) {
@@ -112,6 +142,10 @@ bool WeightsStep::counts(const PlacedParameter& parameter) const {
 
 double WeightsStep::sum_over_model(double mine) const {
   return groups_.model.size() > 1 ? all_reduce(groups_.model, mine, ReduceOp::kSum) : mine;
+}
+
+double WeightsStep::sum_over_shards(double mine) const {
+  return fully_sharded_ && groups_.averaging.size() > 1 ? all_reduce(groups_.averaging, mine, ReduceOp::kSum) : mine;
 }
 
 void WeightsStep::sum_parts_of_gradients(LeveledTimers& timers) {
@@ -153,7 +187,9 @@ void WeightsStep::tell_non_finite(const std::string& sentence, const StepScale& 
                         .rank = groups_.world.rank()});
 }
 
-double WeightsStep::count_zeros(const PlacedParameter& parameter) const {
+double WeightsStep::count_zeros(std::size_t number) const {
+  const PlacedParameter& parameter = parameters_[number];
+  if (fully_sharded_) return double(stepped_[number].grad().eq(0).sum().item<std::int64_t>());
   double zeros = 0;
   for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor.grad()))
     zeros += double(piece.eq(0).sum().item<std::int64_t>());
@@ -164,24 +200,32 @@ StepOutcome WeightsStep::clip(const StepScale& scale) {
   StepOutcome outcome;
   double squares = 0, zeros = 0;
   std::string culprit;
-  for (const auto& parameter : parameters_) {
-    const at::Tensor& gradient = parameter.tensor.grad();
-    if (!gradient.defined() || !counts(parameter)) continue;
+  int rank = groups_.world.rank();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = stepped_[i].grad();
+    if (!gradient.defined() || !counts(parameters_[i])) continue;
     const double mine = squares_of(gradient);
-    if (!std::isfinite(mine) && culprit.empty()) culprit = parameter.name;
+    if (!std::isfinite(mine) && culprit.empty()) culprit = parameters_[i].name;
     squares += mine;
-    if (options_.report.zero_gradients) zeros += count_zeros(parameter);
+    if (options_.report.zero_gradients) zeros += count_zeros(i);
   }
-  outcome.gradient_norm = std::sqrt(sum_over_model(squares)) / scale.loss_scale;
+  if (const auto found = fully_sharded_ ? fully_sharded_->non_finite() : std::nullopt) {
+    culprit = found->parameter;
+    rank = found->rank < 0 ? rank : found->rank;
+    squares = std::numeric_limits<double>::quiet_NaN();
+  }
+  outcome.gradient_norm = std::sqrt(sum_over_model(sum_over_shards(squares))) / scale.loss_scale;
   if (!std::isfinite(outcome.gradient_norm)) {
     if (!scale.leaves_out_infinity)
-      tell_non_finite(culprit.empty() ? "a gradient of another rank has a NaN or an infinity"
-                                      : non_finite_gradient(culprit, groups_.world.rank()),
-                      scale);
+      tell_non_finite(
+          culprit.empty() ? "a gradient of another rank has a NaN or an infinity" : non_finite_gradient(culprit, rank),
+          scale);
     outcome.left_out = true;
     return outcome;
   }
-  if (options_.report.zero_gradients) outcome.zero_gradients = std::int64_t(sum_over_model(zeros));
+  if (options_.report.zero_gradients)
+    outcome.zero_gradients =
+        std::int64_t(sum_over_model(sum_over_shards(zeros))) - (fully_sharded_ ? padding_elements() : 0);
   // Replicas sum the same numbers, but one whose ranks meet in another way adds them in another order: of the last bits
   // one is taken, or replicas would drift apart.
   if (groups_.model.size() > 1 && groups_.averaging.size() > 1)
@@ -189,8 +233,8 @@ StepOutcome WeightsStep::clip(const StepScale& scale) {
   const double limit = options_.optimizer.clip_grad;
   const double factor = (limit > 0 ? clip_factor(outcome.gradient_norm, limit) : 1) / scale.loss_scale;
   if (factor == 1) return outcome;
-  for (const auto& parameter : parameters_)
-    if (at::Tensor& gradient = parameter.tensor.mutable_grad(); gradient.defined()) gradient.mul_(factor);
+  for (const at::Tensor& tensor : stepped_)
+    if (at::Tensor& gradient = tensor.mutable_grad(); gradient.defined()) gradient.mul_(factor);
   return outcome;
 }
 
@@ -217,11 +261,15 @@ StepOutcome WeightsStep::clip_sharded(const StepScale& scale) {
 
 StepOutcome WeightsStep::finish(double learning_rate, double weight_decay, LeveledTimers& timers,
                                 const StepScale& scale) {
+  if (fully_sharded_) {
+    const auto timing = timers.time("all-grads-sync", 1);
+    fully_sharded_->finish();
+  }
   sum_parts_of_gradients(timers);
   if (sharded_) {
     for_sharded_->set_gradient_scale(scale.loss_scale);
     if (!options_.parallel.overlap_gradients) for_sharded_->take_gradients();
-  } else {
+  } else if (!fully_sharded_) {
     const auto timing = timers.time("all-grads-sync", 1);
     average();
   }
@@ -247,11 +295,24 @@ StepOutcome WeightsStep::finish(double learning_rate, double weight_decay, Level
 
 double WeightsStep::parameter_norm() const {
   double squares = 0;
-  for (const auto& parameter : parameters_)
-    if (counts(parameter)) squares += squares_of(parameter.tensor.detach());
-  return std::sqrt(sum_over_model(squares));
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (counts(parameters_[i])) squares += squares_of(stepped_[i].detach());
+  return std::sqrt(sum_over_model(sum_over_shards(squares)));
 }
 
-std::vector<StatePart> WeightsStep::own_state() { return sharded_ ? sharded_->own_state() : whole_->own_state(); }
+std::vector<StatePart> WeightsStep::own_state() {
+  std::vector<StatePart> parts = sharded_ ? sharded_->own_state() : whole_->own_state();
+  if (!fully_sharded_) return parts;
+  // The optimizer knows shards: what they are of.
+  std::map<std::string, StatePart> places;
+  for (StatePart& part : fully_sharded_->own_state()) places.emplace(part.parameter, std::move(part));
+  for (StatePart& part : parts) {
+    if (part.shape.empty()) continue;
+    const StatePart& place = places.at(part.parameter);
+    part.shape = place.shape;
+    part.begin = place.begin;
+  }
+  return parts;
+}
 
 }  // namespace tutti::gpt

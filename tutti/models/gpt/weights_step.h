@@ -1,6 +1,7 @@
 #pragma once
 // The end of a step on a grid: from the gradients of every rank to the new weights, the same as one process would make.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "tutti/models/gpt/options.h"
 #include "tutti/models/transformer/transformer.h"
 #include "tutti/parallel/data_parallel/reducer/reducer.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/tensor/parameter_layout.h"
@@ -37,6 +39,10 @@ class WeightsStep {
   WeightsStep(const Parallel& groups, const Options& options, std::shared_ptr<Transformer> model);
   ~WeightsStep();
 
+  // The model's, of a chunk; with --fsdp the weights of each layer are whole while it runs.
+  at::Tensor forward(int chunk, const MicroBatch& batch, const at::Tensor& input);
+  // Another function of the model that runs its layers.
+  void run_forward(const std::function<void()>& act);
   void zero_grad();
   // Around the last backward of a chunk in the step (PipelineOptions).
   void before_last_backward(int chunk);
@@ -49,31 +55,37 @@ class WeightsStep {
   const std::vector<PlacedParameter>& parameters() const { return parameters_; }
   // What this rank's optimizer keeps.
   std::vector<StatePart> own_state();
+  // With --fsdp, else null: parameters() have no memory outside of forward(), but own_state() of this.
+  ShardedModule* fully_sharded() { return fully_sharded_.get(); }
   const UpdateRule& rule() const { return rule_; }
 
  private:
+  void make_fully_sharded(const ParameterGroup& not_decayed);
   void make_sharded_optimizer(const ParameterGroup& not_decayed);
   void make_overlapped_averages();
   void sum_parts_of_gradients(LeveledTimers& timers);
   void average();
   StepOutcome clip(const StepScale& scale);
   StepOutcome clip_sharded(const StepScale& scale);
-  double count_zeros(const PlacedParameter& parameter) const;
+  double count_zeros(std::size_t parameter) const;
   std::int64_t padding_elements() const;
   [[noreturn]] void tell_non_finite(const std::string& sentence, const StepScale& scale) const;
   // Whether this rank's copy of a parameter counts in sums over the model group.
   bool counts(const PlacedParameter& parameter) const;
   double sum_over_model(double mine) const;
+  double sum_over_shards(double mine) const;
 
   const Parallel& groups_;
   const Options& options_;
   const std::shared_ptr<Transformer> model_;
   const std::vector<PlacedParameter> parameters_;
-  const std::vector<at::Tensor> partial_;
+  std::vector<at::Tensor> stepped_;  // by parameter: the tensor, or with --fsdp this rank's shard of it
+  std::vector<at::Tensor> partial_;
   const UpdateRule rule_;
   std::vector<std::unique_ptr<Reducer>> overlapped_;  // by chunk, of what it alone uses; null: nothing
   std::vector<at::Tensor> averaged_at_end_;           // all other parameters
-  std::unique_ptr<Optimizer> whole_;                  // or
+  std::unique_ptr<FullySharded<Transformer>> fully_sharded_;
+  std::unique_ptr<Optimizer> whole_;  // of stepped_; or
   std::unique_ptr<Reducer> for_sharded_;
   std::unique_ptr<ShardedOptimizer> sharded_;
 };

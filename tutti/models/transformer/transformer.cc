@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/tensor/cross_entropy.h"
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/linear.h"
@@ -64,7 +65,7 @@ LayerContext make_context(const TransformerConfig& given, Parallel parallel) {
 
 at::Tensor run(const Transformer::RunPart& wrapper, torch::nn::Module& part,
                const std::function<at::Tensor()>& forward) {
-  return wrapper ? wrapper(part, forward) : forward();
+  return wrapper ? wrapper(part, forward) : run_block_by(part, forward);
 }
 
 void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,

@@ -84,7 +84,8 @@ class Transformer : public torch::nn::Module {
   // the output layer. A tied output is computed with the embedding's weight, after the last norm.
   std::vector<std::shared_ptr<torch::nn::Module>> parts() const;
   // How forward() runs one of parts(): `run` gets the module and a function that computes its result. For wrappers that
-  // bring weights in before and let them go after. None: the function is called.
+  // bring weights in before and let them go after. None: run_block_by(), so that a FullySharded may name the parts, for
+  // example {.blocks = {"decoder.layers.*"}}.
   using RunPart = std::function<at::Tensor(torch::nn::Module& part, const std::function<at::Tensor()>& forward)>;
   void set_run_part(RunPart run) { run_part_ = std::move(run); }
 

@@ -757,4 +757,11 @@ void BlockRun::end(const at::Tensor& out) { state_->leave(block_, out, in_backwa
 
 }  // namespace fully_sharded
 
+at::Tensor run_block_by(const torch::nn::Module& block, const std::function<at::Tensor()>& forward) {
+  fully_sharded::BlockRun run(block);
+  at::Tensor out = forward();
+  if (run.is_sharded()) run.end(out);
+  return out;
+}
+
 }  // namespace tutti

@@ -37,6 +37,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -122,7 +123,7 @@ class ShardedModule {
   // With FiniteCheck::kReport: what the last finish() found, the same on every rank. An optimizer leaves the weights
   // alone then, and finish() leaves `.grad` alone.
   std::optional<NonFiniteGradient> non_finite() const;
-  // For LossScaler: averages are divided by it.
+  // By what the loss was multiplied: averages are divided by it.
   void set_gradient_scale(double scale);
   FiniteCheck finite_check() const;
   const Group& group() const;
@@ -242,6 +243,9 @@ at::Tensor run_block(Block&& block, Inputs&&... inputs) {
   run.end(out);
   return out;
 }
+
+// The same where the block computes by a function of the model: forward().
+at::Tensor run_block_by(const torch::nn::Module& block, const std::function<at::Tensor()>& forward);
 
 // M: a torch::nn::Module. The model's parameters stay the tensors that they are; outside of forward() those that are
 // not shared have no memory, and with mixed precision they are of param_dtype (see whole()).
