@@ -59,6 +59,7 @@ class JobCheckpoints {
   // this rank is going to read; of a copy in memory on another node it gets that alone. Throws Exception.
   std::optional<ResumePoint> resume(std::span<const SavedBox> wanted);
   bool saves() const { return !options_.folder.empty(); }
+  bool weights_only() const { return options_.weights_only; }
   bool copies() const { return options_.memory_copy_interval > 0; }
   // What the first save would have to do else. Throws Exception for boxes that cannot be saved.
   void prepare(std::span<const SavedBox> boxes);

@@ -17,12 +17,28 @@ DType dtype_of(const NamedTensor& named) {
 }
 
 bool in_place(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.is_contiguous(); }
+// Of a tensor whose rows lie packed in memory of the CPU, apart from each other.
+bool has_packed_rows(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.dim() > 1 && tensor.numel() > 0 && tensor.select(0, 0).is_contiguous() &&
+         tensor.stride(0) >= tensor.numel() / tensor.size(0);
+}
 
 RowSource rows_of(const at::Tensor& tensor) {
   return [tensor](std::uint64_t first, std::uint64_t count, std::byte* into) -> Status {
     const auto part = tensor.dim() == 0 ? tensor : tensor.narrow(0, std::int64_t(first), std::int64_t(count));
     const auto packed = part.detach().cpu().contiguous();
     std::memcpy(into, packed.data_ptr(), std::size_t(packed.nbytes()));
+    return {};
+  };
+}
+
+RowSink into_rows_of(const at::Tensor& tensor) {
+  return [tensor](std::uint64_t first, std::uint64_t count, const std::byte* rows) -> Status {
+    const at::Tensor whole = tensor.detach();
+    const auto part = whole.dim() == 0 ? whole : whole.narrow(0, std::int64_t(first), std::int64_t(count));
+    const auto packed = at::empty(part.sizes(), part.options().device(at::kCPU));
+    std::memcpy(packed.data_ptr(), rows, std::size_t(packed.nbytes()));
+    part.copy_(packed);
     return {};
   };
 }
@@ -35,17 +51,33 @@ std::vector<NamedTensor> tensors(const torch::nn::Module& module) {
 
 }  // namespace
 
+StateBox state_box(TensorKey key, const at::Tensor& tensor, TensorShape shape, TensorBox box) {
+  require_memory(tensor, key.name);
+  const DType dtype = dtype_of({key.name, tensor});
+  StateBox made{.key = std::move(key), .dtype = dtype, .shape = std::move(shape), .box = std::move(box)};
+  if (in_place(tensor)) {
+    made.data = tensor.data_ptr();
+  } else if (has_packed_rows(tensor)) {
+    made.data = tensor.data_ptr();
+    made.row_stride = std::size_t(tensor.stride(0)) * tensor.element_size();
+  } else {
+    made.source = rows_of(tensor);
+    made.sink = into_rows_of(tensor);
+  }
+  return made;
+}
+
+StateBox state_box(TensorKey key, const at::Tensor& tensor) {
+  return state_box(std::move(key), tensor, shape_of(tensor), {});
+}
+
+void add_state(StateDict& state, const torch::nn::Module& module) {
+  for (const auto& named : tensors(module)) state.tensor(state_box({named.name, ""}, named.tensor));
+}
+
 std::vector<SavedBox> saved_boxes(const torch::nn::Module& module) {
   std::vector<SavedBox> boxes;
-  for (const auto& named : tensors(module)) {
-    SavedBox box{.key = {named.name, ""}, .dtype = dtype_of(named), .shape = shape_of(named.tensor)};
-    if (in_place(named.tensor)) {
-      box.data = named.tensor.data_ptr();
-    } else {
-      box.source = rows_of(named.tensor);
-    }
-    boxes.push_back(std::move(box));
-  }
+  for (const auto& named : tensors(module)) boxes.push_back(state_box({named.name, ""}, named.tensor));
   return boxes;
 }
 

@@ -141,9 +141,7 @@ Result<TensorMatch> CheckpointReader::match(std::span<const ExpectedTensor> want
   if (match.whole()) return match;
   switch (mode) {
     case MatchMode::kStrict:
-      return Error{.code = Code::kMismatch,
-                   .detail = fmt::format("the checkpoint {} is of another model: {}", folder_, to_string(match)),
-                   .hint = "start with the options of the run that saved it"};
+      return of_another_model(*this, match);
     case MatchMode::kReport:
       log::warn(fmt::format("the checkpoint {} is of another model: {}; what does not fit is left as it is", folder_,
                             to_string(match)));
@@ -152,6 +150,12 @@ Result<TensorMatch> CheckpointReader::match(std::span<const ExpectedTensor> want
       break;
   }
   return match;
+}
+
+Error of_another_model(const CheckpointReader& saved, const TensorMatch& match) {
+  return Error{.code = Code::kMismatch,
+               .detail = fmt::format("the checkpoint {} is of another model: {}", saved.folder(), to_string(match)),
+               .hint = "start with the options of the run that saved it"};
 }
 
 Status CheckpointReader::expect(std::span<const ExpectedTensor> wanted) const {

@@ -9,7 +9,6 @@
 //
 // Reads check the digests of all chunks that they touch. Threads: read() and verify() may be called by any, also at the
 // same time.
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@
 #include "tutti/checkpoint/folder/folder.h"
 #include "tutti/checkpoint/format/manifest.h"
 #include "tutti/checkpoint/io/tensor_stream.h"
+#include "tutti/checkpoint/state.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {
@@ -28,15 +28,7 @@ enum class VerifyLevel {
   kAll,    // every byte, before open() returns
 };
 
-// Rows [first, first + count) of a box, packed, for as long as the call lasts. Called in rising order, each row once.
-using RowSink = std::function<Status(std::uint64_t first, std::uint64_t count, const std::byte* rows)>;
-
-// What a program wants to find.
-struct ExpectedTensor {
-  TensorKey key;
-  DType dtype = DType::kF32;
-  TensorShape shape;
-};
+using ExpectedTensor = StateBox;  // its key, dtype and shape
 
 // What to do about tensors that are missing, too many, or of another type or shape.
 enum class MatchMode {
@@ -106,5 +98,8 @@ class CheckpointReader {
   std::vector<Fd> files_;  // as in the manifest
   std::vector<std::string> passed_over_;
 };
+
+// kMismatch, with all that differs.
+Error of_another_model(const CheckpointReader& saved, const TensorMatch& match);
 
 }  // namespace tutti

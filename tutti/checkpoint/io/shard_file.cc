@@ -107,34 +107,6 @@ std::string name_in_file(const SavedBox& saved) {
 
 }  // namespace
 
-TensorBox box_of(const SavedBox& saved) {
-  const bool none_given = saved.box.begin.empty() && saved.box.extent.empty();
-  return none_given || elements_of(saved.shape) == 0 ? TensorBox::whole(saved.shape) : saved.box;
-}
-
-std::uint64_t bytes_of(const SavedBox& saved) { return box_of(saved).elements() * size_of(saved.dtype); }
-
-Status check(const SavedBox& saved) {
-  const auto bad = [&](std::string what) {
-    return invalid_argument(fmt::format("checkpoint: the tensor {} {}", to_string(saved.key), what));
-  };
-  if (saved.key.name.empty()) return invalid_argument("checkpoint: a tensor has an empty name");
-  if (*safetensors_name(saved.dtype) == '\0')
-    return bad(fmt::format("is {}, which safetensors files do not know", name(saved.dtype)));
-  const auto elements = elements_of(saved.shape);
-  if (!elements || *elements > (std::uint64_t(1) << 62) / size_of(saved.dtype))
-    return bad(fmt::format("has the shape {}, which is too large", shape_text(saved.shape)));
-  const TensorBox box = box_of(saved);
-  if (box.begin.size() != box.extent.size() || !box.inside(saved.shape))
-    return bad(fmt::format("has the shape {}; the box {} is not inside", shape_text(saved.shape),
-                           box.begin.size() == box.extent.size() ? box_text(box) : shape_text(box.extent)));
-  if (box.elements() == 0) return {};
-  if ((saved.data != nullptr) == bool(saved.source)) return bad("needs either data or a source");
-  if (saved.row_stride != 0 && saved.row_stride < row_bytes(saved) && box.row_count() > 1)
-    return bad(fmt::format("has rows of {} bytes, but a stride of {}", row_bytes(saved), saved.row_stride));
-  return {};
-}
-
 Status write_shard(const std::string& folder, const std::string& name, std::span<const SavedBox* const> boxes,
                    const std::string& mark, Manifest& manifest, const ShardWritten& written) {
   std::vector<const SavedBox*> order(boxes.begin(), boxes.end());

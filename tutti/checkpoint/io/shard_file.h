@@ -8,13 +8,6 @@
 
 namespace tutti {
 
-// Whether the box makes sense by itself: a dtype that files know, a box inside the shape, one source, strides that
-// leave room for the rows. kInvalidArgument names the tensor.
-Status check(const SavedBox& box);
-// The box, or the whole tensor where none was given.
-TensorBox box_of(const SavedBox& box);
-std::uint64_t bytes_of(const SavedBox& box);
-
 // Told of a piece of at most 8 MiB that has gone into the file; an error ends the writing.
 using ShardWritten = std::function<Status(int fd, const std::string& path, std::uint64_t bytes)>;
 

@@ -13,30 +13,16 @@
 // Tensors of the model go to model-*.safetensors, what the optimizer keeps to optimizer-*.safetensors, so that the
 // weights can be loaded by any reader of that format.
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <string>
 
 #include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/state.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {
 
-// Rows [first, first + count) of the box, packed one after another, `into`: for rows that do not lie in memory as they
-// are to be saved. Called in rising order, each row once.
-using RowSource = std::function<Status(std::uint64_t first, std::uint64_t count, std::byte* into)>;
-
-// What this rank has of a tensor. Several ranks may give the same box (replicas, which must be equal): one of them
-// writes it, the work is dealt out among them. All boxes of a tensor together cover it, and do not overlap otherwise.
-struct SavedBox {
-  TensorKey key;
-  DType dtype = DType::kF32;
-  TensorShape shape;           // of the whole tensor
-  TensorBox box = {};          // without dimensions: the whole
-  const void* data = nullptr;  // its first element; row-major, packed within a row
-  std::size_t row_stride = 0;  // bytes from row to row; 0: packed
-  RowSource source = {};       // in place of data
-};
+using SavedBox = StateBox;
 
 struct SaveOptions {
   int keep = 0;                 // older checkpoints are removed, so that this many are there; 0: none is

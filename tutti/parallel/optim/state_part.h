@@ -1,12 +1,11 @@
 #pragma once
 // The state of an optimizer as named tensors, whole or in parts, for checkpoints and for other optimizers.
 //
-//   std::vector<SavedBox> boxes = saved_boxes(optimizer.own_state());   // and those of the model
-//   save_checkpoint(group, folder, boxes, facts);
-//   ...
-//   read_state(reader, optimizer.own_state()).or_throw();               // on any number of ranks, in any stage
+//   checkpoints.add("optimizer", optimizer);   // Checkpointer: an Optimizer or a ShardedOptimizer; loads on any number
+//                                              // of ranks, in any stage
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,8 +13,11 @@
 
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/io/writer.h"
+#include "tutti/checkpoint/state.h"
 
 namespace tutti {
+
+struct PlacedParameter;  // parallel/tensor/parameter_layout.h
 
 // Elements [begin, begin + count) of a tensor that an optimizer keeps for a parameter, counted row by row.
 struct StatePart {
@@ -25,6 +27,18 @@ struct StatePart {
   std::int64_t begin = 0;
   at::Tensor values;  // [count]; the optimizer's own memory: who writes to it changes the optimizer
 };
+
+// The parts are saved and loaded in place, on any number of ranks. A load rejects a "step" that is no number of steps.
+void add_state(StateDict& state, const std::vector<StatePart>& parts);
+// Where the optimizer's parameters are parts of tensors (parallel/tensor/parameter_layout.h): in boxes of the whole
+// tensors. `parts` are in rows and columns of this rank's tensors.
+void add_state(StateDict& state, const std::vector<StatePart>& parts, std::span<const PlacedParameter> parameters);
+// An optimizer.
+template <class Optimizer>
+  requires requires(Optimizer& optimizer) {
+    { optimizer.own_state() } -> std::same_as<std::vector<StatePart>>;
+  }
+void add_state(StateDict& state, Optimizer& optimizer) { add_state(state, optimizer.own_state()); }
 
 // The boxes that the parts are made of, without copying. They point into the parts' tensors.
 std::vector<SavedBox> saved_boxes(std::span<const StatePart> parts);

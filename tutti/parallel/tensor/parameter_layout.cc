@@ -5,9 +5,9 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/module_state.h"
 #include "tutti/tensor/named_tensor.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -114,24 +114,14 @@ std::vector<std::pair<TensorBox, at::Tensor>> pieces(const ParameterLayout& layo
 
 std::vector<SavedBox> saved_boxes(std::span<const PlacedParameter> parameters) {
   std::vector<SavedBox> boxes;
-  for (const PlacedParameter& parameter : parameters) {
-    const DType dtype = dtype_of(parameter);
-    for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach())) {
-      SavedBox saved{.key = {parameter.name, ""}, .dtype = dtype, .shape = parameter.layout.shape, .box = box};
-      require_cpu_memory(part, parameter.name);
-      if (part.is_contiguous()) {
-        saved.data = part.data_ptr();
-      } else {
-        saved.source = [part = part](std::uint64_t first, std::uint64_t count, std::byte* into) -> Status {
-          const auto rows = part.narrow(0, std::int64_t(first), std::int64_t(count)).contiguous();
-          std::memcpy(into, rows.data_ptr(), std::size_t(rows.nbytes()));
-          return {};
-        };
-      }
-      boxes.push_back(std::move(saved));
-    }
-  }
+  for (const PlacedParameter& parameter : parameters)
+    for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach()))
+      boxes.push_back(state_box({parameter.name, ""}, part, parameter.layout.shape, box));
   return boxes;
+}
+
+void add_state(StateDict& state, std::span<const PlacedParameter> parameters) {
+  for (StateBox& box : saved_boxes(parameters)) state.tensor(std::move(box));
 }
 
 std::vector<ExpectedTensor> expected_tensors(std::span<const PlacedParameter> parameters) {

@@ -6,8 +6,7 @@
 //   for (const PlacedParameter& placed : placed_parameters(*model))
 //     for (const auto& [box, part] : pieces(placed.layout, placed.tensor)) ...
 //
-//   save_checkpoint(world, folder, saved_boxes(placed_parameters(*model)), {.step = 100});
-//   read_parameters(reader, placed_parameters(*model)).or_throw();
+//   checkpoints.add("model", placed_parameters(*model));   // Checkpointer
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include "tutti/checkpoint/format/box.h"
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/io/writer.h"
+#include "tutti/checkpoint/state.h"
 
 namespace torch::nn {
 class Module;
@@ -74,6 +74,12 @@ std::vector<PlacedParameter> placed_parameters(const torch::nn::Module& module);
 // A tensor of the shape of this rank's parameter (itself, its gradient, what an optimizer keeps for it) as its boxes,
 // each with its part, a view. Empty boxes are left out.
 std::vector<std::pair<TensorBox, at::Tensor>> pieces(const ParameterLayout& layout, const at::Tensor& local);
+
+// This rank's boxes of each parameter. Padding is neither saved nor loaded.
+void add_state(StateDict& state, std::span<const PlacedParameter> parameters);
+inline void add_state(StateDict& state, const std::vector<PlacedParameter>& parameters) {
+  add_state(state, std::span(parameters));
+}
 
 // They point into the memory of the tensors, which stay as they are until all is saved.
 std::vector<SavedBox> saved_boxes(std::span<const PlacedParameter> parameters);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "tutti/parallel/data_parallel/hooks/power_sgd_state.h"
 #include "tutti/tensor/collectives.h"
@@ -94,7 +95,8 @@ Status PowerSgd::load(const CheckpointReader& saved, const Progress& progress, c
     if (!std::isfinite(scale) || scale <= 0)
       return mismatch(fmt::format("PowerSGD's scale of the loss is {}, which makes no sense", scale));
 
-  for (const auto& [key, dtype, shape] : expected_tensors(saved)) {
+  for (const auto& found_tensor : expected_tensors(saved)) {
+    const auto& [key, dtype, shape] = std::tie(found_tensor.key, found_tensor.dtype, found_tensor.shape);
     const auto found = std::find_if(parameters.begin(), parameters.end(),
                                     [&, &name = key.name](const NamedTensor& one) { return one.name == name; });
     if (found == parameters.end() || !is_matrix(found->tensor))

@@ -1,0 +1,92 @@
+#pragma once
+// What a training program does with checkpoints:
+//
+//   tutti::Checkpointer checkpoints(world, {.folder = "runs/a", .interval = 100, .keep = 3});
+//   checkpoints.add("model", model);
+//   checkpoints.add("optimizer", optimizer);
+//   checkpoints.add("loader", loader);                 // any object whose state a StateDict takes (state.h)
+//   std::int64_t step = checkpoints.resume().step;     // 0 where there is no checkpoint yet
+//   while (step < steps) {
+//     train(++step);
+//     if (checkpoints.after(step)) return tutti::kLeftEarly;
+//   }
+//   checkpoints.finish();                              // saves the last step
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/state.h"
+
+namespace tutti {
+
+using CheckpointerOptions = JobCheckpointOptions;
+
+// Every rank makes one, adds the same objects and calls its functions alike. One thread at a time. Without a folder and
+// without copies in memory all of it does nothing, except resume() from a path.
+class Checkpointer {
+ public:
+  // Locks the folder until it is destroyed (folder/folder_lock.h). Collective. Throws Exception where another job has
+  // the folder, where it is not one that all ranks share and may write to, and where copies in memory are wanted that
+  // no agent keeps.
+  Checkpointer(const Group& world, CheckpointerOptions options) : world_(world), job_(world, std::move(options)) {}
+
+  // An object (an lvalue: it must outlive this), or a handle such as a shared pointer to a module (an rvalue). Before
+  // resume(). `name` is that of StateDict::add().
+  template <class T>
+  void add(std::string name, T&& object) {
+    if constexpr (std::is_lvalue_reference_v<T>) {
+      parts_.push_back([name, &object](StateDict& state) { state.add(name, object); });
+    } else {
+      parts_.push_back(
+          [name, held = std::make_shared<T>(std::move(object))](StateDict& state) { state.add(name, *held); });
+    }
+  }
+
+  struct Resumed {
+    std::int64_t step = 0;               // of which the state is; 0: from the start, or with weights alone
+    std::optional<ResumeSource> source;  // none: from the start
+    std::string checkpoint;              // its path, or what copy in memory it is
+  };
+  // Loads what was added from the checkpoint that the options choose, and gets the memory that the first save needs.
+  // Collective; once, before the first step. Throws Exception: kMismatch where the checkpoint does not fit, then
+  // nothing was changed.
+  Resumed resume();
+
+  struct Due {
+    bool save = false, copy = false;
+    bool stop = false;  // the job was asked to stop (Group::should_stop())
+  };
+  // What after() would do.
+  Due due(std::int64_t step, bool last = false) const;
+  // Saves and copies to memory as far as it is due after this step. True: the job was asked to stop, and its state is
+  // being saved; call finish() and exit with kLeftEarly. A save that fails is reported and counted, and training
+  // continues. `last`: of the training; it is saved, and not copied. Collective.
+  bool after(std::int64_t step, bool last = false);
+  // At once, whatever is due. Collective.
+  void save(std::int64_t step);
+  void copy(std::int64_t step);
+  // Saves the step that was given to after() last, unless it is saved, and waits until all is on disk. Collective.
+  // Throws Exception where the last save failed: then the work since the save before is not kept.
+  void finish();
+
+  bool saves() const { return job_.saves(); }
+  bool copies() const { return job_.copies(); }
+  BackgroundSaverStats stats() { return job_.stats(); }
+  MemoryCopiesStats copy_stats() { return job_.copy_stats(); }
+
+ private:
+  void collect(StateDict& state) const;
+
+  const Group world_;
+  JobCheckpoints job_;
+  std::vector<std::function<void(StateDict&)>> parts_;
+  std::int64_t after_ = -1, saved_ = -1;  // steps: of the last after(), of the last save()
+};
+
+}  // namespace tutti
