@@ -102,7 +102,7 @@ TEST_F(CkptCommand, ImportSkipsATensorOnlyIfTheUserExcludesIt) {
 // Names of tensors come from files of others, and are no paths.
 TEST_F(CkptCommand, NoFileIsNamedAfterATensor) {
   const std::vector<std::string> names = {"../pwned", "../../pwned", path("pwned"), "a/b", "..", ".", "x\\..\\y"};
-  const std::vector<float> data(64);
+  std::vector<float> data(64);
   std::vector<SafetensorsTensor> tensors;
   std::vector<SavedBox> boxes;
   for (const std::string& name : names) {

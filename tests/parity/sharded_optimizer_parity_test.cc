@@ -318,11 +318,11 @@ TEST(ShardedOptimizer, StateGoesThroughACheckpointToAnotherNumberOfRanks) {
     const auto wrong_type = make_net(at::kFloat);
     Optimizer f32(*wrong_type, AdamOptions{}), adagrad(*net, AdagradOptions{});
     const auto type_error = to_string(read_state(reader, f32.own_state()).error());
-    test::check(type_error.find("exp_avg of in.weight is f64[301, 97] there, and f32[301, 97] in this model") !=
+    test::check(type_error.find("exp_avg of in.weight is f64[301, 97], wanted f32[301, 97]") !=
                     std::string::npos,
                 type_error);
     const auto rule_error = to_string(read_state(reader, adagrad.own_state()).error());
-    test::check(rule_error.find("has no sum of in.weight") != std::string::npos, rule_error);
+    test::check(rule_error.find("it lacks ") != std::string::npos, rule_error);
   });
   EXPECT_EQ(test::describe(outcomes), "");
   std::filesystem::remove_all(folder);

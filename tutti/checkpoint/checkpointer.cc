@@ -33,6 +33,7 @@ bool Checkpointer::after(std::int64_t step, bool last) {
   after_ = step;
   if (now.save) save(step);
   if (now.copy) copy(step);
+  if (now.stop) finish();
   return now.stop;
 }
 

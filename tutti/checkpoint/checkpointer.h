@@ -65,8 +65,8 @@ class Checkpointer {
   // What after() would do.
   Due due(std::int64_t step, bool last = false) const;
   // Saves and copies to memory as far as it is due after this step. True: the job was asked to stop, and its state is
-  // being saved; call finish() and exit with kLeftEarly. A save that fails is reported and counted, and training
-  // continues. `last`: of the training; it is saved, and not copied. Collective.
+  // saved; exit with kLeftEarly. A save that fails is reported and counted, and training continues; if it is the save
+  // before stopping, this throws Exception. `last`: of the training; it is saved, and not copied. Collective.
   bool after(std::int64_t step, bool last = false);
   // At once, whatever is due. Collective.
   void save(std::int64_t step);

@@ -171,9 +171,13 @@ TEST_F(Checkpoints, OneTensorTooManyIsOneThatNoRankHas) {
       checkpoints.add("", mine);
       checkpoints.resume();
     });
-    for (const auto& outcome : outcomes)
-      EXPECT_THAT(outcome.error, one_less ? HasSubstr("it has more: fc.bias") : HasSubstr("")) << outcome.error;
-    if (!one_less) EXPECT_EQ(outcomes[0].error + outcomes[1].error, "");
+    for (const auto& outcome : outcomes) {
+      if (one_less) {
+        EXPECT_THAT(outcome.error, HasSubstr("it has more: fc.bias"));
+      } else {
+        EXPECT_EQ(outcome.error, "");
+      }
+    }
   }
 }
 

@@ -114,17 +114,21 @@ Status StateDict::check_tensors(const Group& group, const CheckpointReader& save
   return match.whole() ? Status() : of_another_model(saved, match);
 }
 
+// Of the same kind, or a whole number for a real one: that is how 2.0 may come back.
+const CheckpointValue* StateDict::find_fitting(const CheckpointReader& saved, const Value& value) {
+  const CheckpointValue* const found =
+      find_value(value.in_data ? saved.facts().data : saved.facts().values, value.name);
+  const bool fits = found && (found->index() == value.now.index() || (std::holds_alternative<double>(value.now) &&
+                                                                      std::holds_alternative<std::int64_t>(*found)));
+  return fits ? found : nullptr;
+}
+
 Status StateDict::check_values(const CheckpointReader& saved) const {
   if (weights_only()) return {};
   for (const Value& value : values_) {
-    if (value.in_data) {
-      TUTTI_TRY(place_in_data(saved, value.name, value.least));
-      continue;
-    }
+    if (value.in_data) TUTTI_TRY(place_in_data(saved, value.name, value.least));
+    if (value.in_data || value.optional || find_fitting(saved, value)) continue;
     const CheckpointValue* const found = find_value(saved.facts().values, value.name);
-    const bool fits = found && (found->index() == value.now.index() || (std::holds_alternative<double>(value.now) &&
-                                                                        std::holds_alternative<std::int64_t>(*found)));
-    if (fits) continue;
     return Error{
         .code = Code::kMismatch,
         .detail = fmt::format("the checkpoint {} has no value {} like the {} of this run: it is {}", saved.folder(),
@@ -150,7 +154,7 @@ Status StateDict::read_all(const CheckpointReader& saved) const {
   }
   if (weights_only()) return {};
   for (const Value& value : values_)
-    value.assign(*find_value(value.in_data ? saved.facts().data : saved.facts().values, value.name));
+    if (const CheckpointValue* const found = find_fitting(saved, value)) value.assign(*found);
   return {};
 }
 

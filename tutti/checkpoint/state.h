@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -99,6 +100,12 @@ class StateDict {
                  assign(saved, variable);
                }});
   }
+  // As value(); but where the checkpoint lacks it, or has one of another kind, the variable stays as it is.
+  template <class T>
+  void optional_value(const std::string& name, T& variable) {
+    value(name, variable);
+    values_.back().optional = true;
+  }
   // The position in the training data: a whole number, at least `least`. It is CheckpointFacts::data of the checkpoint.
   void data(const std::string& name, std::int64_t& variable, std::int64_t least = 0);
   void data(const std::string& name, std::uint64_t& variable);
@@ -128,8 +135,8 @@ class StateDict {
   struct Value {
     std::string name;
     CheckpointValue now;
-    bool in_data;
-    std::int64_t least;  // in_data
+    bool in_data = false, optional = false;
+    std::int64_t least = 0;  // in_data
     std::function<void(const CheckpointValue&)> assign;
   };
   template <class T>
@@ -155,6 +162,7 @@ class StateDict {
   std::vector<StateBox> counted_boxes() const;  // that a load reads in any case
   Status check_tensors(const Group& group, const CheckpointReader& saved) const;
   Status check_values(const CheckpointReader& saved) const;
+  static const CheckpointValue* find_fitting(const CheckpointReader& saved, const Value& value);
   Status read_all(const CheckpointReader& saved) const;
 
   const StateUse use_;
@@ -165,5 +173,24 @@ class StateDict {
   std::vector<Action> checks_, after_load_;
   bool others_allowed_ = false;
 };
+
+// The position in the data of a sampler, or of a Loader over one (data/loader.h): "consumed_samples" of a BatchSampler,
+// "epoch" and "position" of a DistributedSampler. Restoring a Loader discards the batches that it has made ahead.
+template <class Sampler>
+  requires requires(Sampler& sampler) { sampler.restore(sampler.state()); }
+void add_state(StateDict& state, Sampler& sampler) {
+  const auto position = std::make_shared<std::decay_t<decltype(sampler.state())>>(sampler.state());
+  if constexpr (std::is_integral_v<std::decay_t<decltype(*position)>>) {
+    state.data("consumed_samples", *position);
+  } else {
+    state.data("epoch", position->epoch);
+    state.data("position", position->position);
+  }
+  if (!state.loading() || state.weights_only()) return;
+  state.after_load([&sampler, position](const CheckpointReader&) {
+    sampler.restore(*position);
+    return Status();
+  });
+}
 
 }  // namespace tutti

@@ -57,7 +57,7 @@ TEST_F(Loading, AFolderMayHaveAnyName) {
 }
 
 TEST_F(Loading, FactsComeBack) {
-  const std::vector<float> one = {1};
+  std::vector<float> one = {1};
   const SavedBox box{.key = {"x", ""}, .shape = {1}, .data = one.data()};
   const CheckpointFacts facts{.step = 7,
                               .values = {{"best_auc", 0.75}},
@@ -158,7 +158,7 @@ TEST_F(Loading, WhereThereIsNone) {
 }
 
 TEST_F(Loading, EveryByteOfASmallOneIsWatched) {
-  const std::vector<float> values = {1, 2, 3};
+  std::vector<float> values = {1, 2, 3};
   const std::vector<SavedBox> boxes = {{.key = {"x", ""}, .shape = {3}, .data = values.data()},
                                        {.key = {"x", "m"}, .shape = {3}, .data = values.data()}};
   save_checkpoint(folder(), boxes, {.step = 1}).or_throw();
@@ -298,7 +298,7 @@ TEST_F(Loading, TheByteThatChangedIsNamed) {
 
 // A place that is not told must not mean the beginning.
 TEST_F(Loading, WhereTheDataGoesOnIsToldOrRefused) {
-  const float one = 1;
+  float one = 1;
   const SavedBox box{.key = {"w", ""}, .shape = {1}, .data = &one};
   const CheckpointFacts facts{.step = 3,
                               .data = {{"batch", std::int64_t(7)}, {"eposh", std::int64_t(1)}, {"late", -1.5}}};

@@ -170,7 +170,7 @@ TEST_F(Saving, AllTypesThatFilesKnow) {
     saved.read(boxes[i].key, back).or_throw();
     EXPECT_EQ(back, memory[i]);
   }
-  const std::vector<double> pair(2);
+  std::vector<double> pair(2);
   const SavedBox complex{.key = {"z", ""}, .dtype = DType::kC128, .shape = {1}, .data = pair.data()};
   EXPECT_THAT(to_string(save_checkpoint(folder(), std::span(&complex, 1), {.step = 2}).error()),
               HasSubstr("the tensor z is c128, which safetensors files do not know"));
@@ -317,7 +317,7 @@ TEST_F(Saving, NoRoomForAFileLeavesTheOldCheckpoint) {
     EXPECT_THAT(to_string(saved.error()), HasSubstr("model-00001-of-00001.safetensors: File too large"));
     expect_untouched();
   }
-  const float number = 1;  // so many tensors that the manifest is larger than they are
+  float number = 1;  // so many tensors that the manifest is larger than they are
   std::vector<SavedBox> boxes;
   for (int i = 0; i < 200; ++i) boxes.push_back({.key = {std::to_string(i), ""}, .shape = {}, .data = &number});
   {
