@@ -1,15 +1,16 @@
 // examples/ddp with checkpoints. Killed, stopped or preempted, and started again, also on another number of ranks, it
 // resumes after the newest checkpoint:
 //
-//   tutti run -n 2 --max-restarts 3 checkpoint FOLDER
+//   tutti run -n 2 --max-restarts 3 checkpoint FOLDER STEPS
 #include <torch/torch.h>
 #include <tutti/tutti.h>
 
 #include <cstdio>
-#include <memory>
+#include <cstdlib>
 
 int main(int argc, char** argv) {
   const tutti::Group world = tutti::init();
+  const std::int64_t steps = argc > 2 ? std::atoll(argv[2]) : 300;
   torch::manual_seed(1);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   tutti::DataParallel ddp(model.ptr(), world);
@@ -22,7 +23,7 @@ int main(int argc, char** argv) {
   checkpoints.add("model", model);
   checkpoints.add("optimizer", optimizer);
   checkpoints.add("loader", loader);
-  for (std::int64_t step = checkpoints.resume().step; step < 300;) {
+  for (std::int64_t step = checkpoints.resume().step; step < steps;) {
     const auto samples = *loader.next();
     ddp.zero_grad();
     auto loss = torch::mse_loss(ddp.forward(x.index({samples})), y.index({samples}));
