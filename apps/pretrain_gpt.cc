@@ -45,16 +45,17 @@ Exit codes:
 
 void print_json(const tutti::Group& world, const tutti::gpt::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
-  const nlohmann::ordered_json json = {{"peer", "tutti"},
-                                       {"torch", tutti::torch_version()},
-                                       {"world", world.size()},
-                                       {"steps", result.steps},
-                                       {"median_ms_per_step", rounded(1e3 * result.median_seconds, 1000)},
-                                       {"tokens_per_s", rounded(result.tokens_per_s, 10)},
-                                       {"utilisation", rounded(result.utilisation, 1000)},
-                                       {"last_loss", result.last_loss},
-                                       {"validation_loss", result.validation_loss},
-                                       {"test_loss", result.test_loss}};
+  const nlohmann::ordered_json json = {
+      {"peer", "tutti"},
+      {"torch", tutti::torch_version()},
+      {"world", world.size()},
+      {"steps", result.training.steps},
+      {"median_ms_per_step", rounded(1e3 * result.training.timing.median_seconds, 1000)},
+      {"tokens_per_s", rounded(result.tokens_per_s, 10)},
+      {"utilisation", rounded(result.utilisation, 1000)},
+      {"last_loss", result.training.last_loss.value_or(0)},
+      {"validation_loss", result.validation_loss},
+      {"test_loss", result.test_loss}};
   fmt::print("{}\n", json.dump());
 }
 
@@ -70,9 +71,8 @@ int train(const tutti::cli::PretrainGptCommandLine& line, const Meaning& meaning
   check_same_options(world, line.texts()).or_throw();
   const auto planned = gpt::for_world(meaning.options, world.size()).or_throw();
   const auto result = gpt::pretrain(world, planned, meaning.tokenizer.get());
-  if (result.stopped) return kLeftEarly;
-  if (planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
-  return 0;
+  if (!result.training.stopped && planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
+  return exit_code(result.training);
 }
 
 tutti::Status check_f16(const tutti::gpt::Options& options) {

@@ -44,14 +44,15 @@ Exit codes:
 
 void print_json(const tutti::Group& world, const tutti::dlrm::Options& options, const tutti::dlrm::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
-  const double samples = result.samples_per_s * result.seconds;
-  const double steps = samples / double(options.training.batch * options.training.accumulate);
+  const tutti::StepTiming& timing = result.timing;
+  const double steps = timing.samples / double(options.training.batch * options.training.accumulate);
+  const double seconds = timing.step_seconds;
   nlohmann::ordered_json json = {{"peer", "tutti"},
                                  {"torch", tutti::torch_version()},
                                  {"world", world.size()},
-                                 {"steps", result.steps},
-                                 {"ms_per_step", steps > 0 ? rounded(1e3 * result.seconds / steps, 100) : 0.0},
-                                 {"samples_per_s", rounded(result.samples_per_s, 10)},
+                                 {"steps", result.training.steps + result.inferred_batches},
+                                 {"ms_per_step", steps > 0 ? rounded(1e3 * seconds / steps, 100) : 0.0},
+                                 {"samples_per_s", seconds > 0 ? rounded(timing.samples / seconds, 10) : 0.0},
                                  {"loss", result.last_loss}};
   if (options.report.test_freq > 0 || options.inference.only) json["test_accuracy"] = result.accuracy;
   if (options.report.mlperf_logging) json["test_auc"] = result.auc;
@@ -92,9 +93,8 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   report_exchange(world, options, printer);
   printer.line("Using CPU...");
   const auto result = dlrm::run(world, options, architecture, sources, checkpoints);
-  if (result.stopped) return kLeftEarly;
-  if (options.report.json && world.rank() == 0) print_json(world, options, result);
-  return 0;
+  if (!result.training.stopped && options.report.json && world.rank() == 0) print_json(world, options, result);
+  return exit_code(result.training);
 }
 
 int act(const std::vector<std::string>& arguments) {

@@ -89,7 +89,7 @@ double train_gpt(const gpt::Options& options, int ranks) {
   double loss = 0;
   const auto outcomes = test::run_threads(ranks, [&](Group& world) {
     const auto trained = gpt::pretrain(world, options, nullptr);
-    if (world.rank() == 0) loss = trained.last_loss;
+    if (world.rank() == 0) loss = *trained.training.last_loss;
   });
   EXPECT_EQ(test::describe(outcomes), "");
   return loss;

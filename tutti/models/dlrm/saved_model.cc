@@ -11,6 +11,7 @@
 #include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/io/writer.h"
+#include "tutti/training/same_run.h"
 
 namespace tutti::dlrm {
 namespace {
@@ -113,22 +114,19 @@ Status expect_weights(const CheckpointReader& saved, Model& model) {
 }
 
 // What the shapes of weights may not show: another operation on as many numbers.
-Status expect_operations(const CheckpointReader& saved, const ArchitectureOptions& options) {
-  const auto compare = [&](const char* value, const char* option, std::int64_t given,
-                           const std::vector<std::string>& names) -> Status {
-    const auto found = saved.facts().values.find(value);
-    const auto* was = found == saved.facts().values.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-    if (was == nullptr || *was == given) return {};
-    const bool known = *was >= 0 && *was < std::int64_t(names.size());
-    return Error{
-        .code = Code::kMismatch,
-        .detail = fmt::format("{} was trained with {} {}, but {} is given", saved.folder(), option,
-                              known ? names[std::size_t(*was)] : std::to_string(*was), names[std::size_t(given)]),
-        .hint = "give the --arch options that it was trained with"};
-  };
-  TUTTI_TRY(compare("arch_interaction_op", "--arch-interaction-op", std::int64_t(options.interaction), {"dot", "cat"}));
-  if (!options.qr) return {};
-  return compare("qr_operation", "--qr-operation", std::int64_t(options.qr_operation), {"mult", "add", "concat"});
+Status check_operations(const CheckpointReader& saved, const ArchitectureOptions& options) {
+  std::vector<RunValue> values = {{.name = "arch_interaction_op",
+                                   .option = "--arch-interaction-op",
+                                   .given = std::int64_t(options.interaction),
+                                   .kinds = {"dot", "cat"},
+                                   .may_lack = true}};
+  if (options.qr)
+    values.push_back({.name = "qr_operation",
+                      .option = "--qr-operation",
+                      .given = std::int64_t(options.qr_operation),
+                      .kinds = {"mult", "add", "concat"},
+                      .may_lack = true});
+  return check_same_run(saved, saved.facts().values, values);
 }
 
 Status read_table(const CheckpointReader& saved, Model& model, const TableKey& key, const Slice& rows) {
@@ -297,7 +295,7 @@ Result<SavedState> load_model(const Group& world, const std::string& folder, Mod
 
 Result<SavedState> load_model(const CheckpointReader& saved, Model& model, bool training) {
   TUTTI_TRY(training ? saved.expect(expected(model)) : expect_weights(saved, model));
-  TUTTI_TRY(expect_operations(saved, model.architecture().options));
+  TUTTI_TRY(check_operations(saved, model.architecture().options));
   const std::int64_t epoch = training ? TUTTI_TRY(place_in_data(saved, "epoch")) : whole(saved.facts().data, "epoch");
   const std::int64_t batch = training ? TUTTI_TRY(place_in_data(saved, "batch")) : whole(saved.facts().data, "batch");
   TUTTI_TRY(read_all(saved, model, training));

@@ -75,7 +75,8 @@ std::vector<double> losses_of(const std::vector<ImageRun>& runs) {
   const auto body = [&](Group& world) {
     std::ofstream losses(file + std::to_string(world.rank()));
     for (const auto& run : runs)
-      losses << fmt::format("{}\n", train_image_model(world, train, test, run.options).last_loss) << std::flush;
+      losses << fmt::format("{}\n", *train_image_model(world, train, test, run.options).training.last_loss)
+             << std::flush;
   };
   const auto outcomes = test::run_processes(2, body, {.watchdog = 280});
   std::vector<double> losses;

@@ -10,7 +10,7 @@
 #include "tutti/data/fashion_mnist.h"
 #include "tutti/parallel/data_parallel/options.h"
 #include "tutti/parallel/optim/update_rule.h"
-#include "tutti/training/recorder.h"
+#include "tutti/training/trainer.h"
 
 namespace tutti {
 
@@ -59,20 +59,13 @@ struct ImageTrainingOptions {
 bool scales_loss(const ImageTrainingOptions& options);
 
 struct ImageTrainingResult {
-  std::int64_t steps = 0;      // timed: all but the first three of each epoch, of a shorter one its last
-  double seconds = 0;          // of them
-  double median_seconds = 0;   // of one of them, on this rank: what a step takes that nothing outside the job disturbed
-  double samples_per_s = 0;    // all ranks
+  TrainingResult training;
   double exposed_percent = 0;  // communication that computing did not hide, of all steps, on this rank
-  bool stopped = false;        // the job was told to, and all was saved: leave with kLeftEarly
   std::int64_t left_out = 0;   // steps whose gradients overflowed in f16: none unless scales_loss()
-  // NaN: no step was made, or nothing was tested.
-  double last_loss = std::numeric_limits<double>::quiet_NaN();  // the mean over all ranks, of the last step
+  // NaN: nothing was tested.
   double test_accuracy = std::numeric_limits<double>::quiet_NaN();
   double test_loss = std::numeric_limits<double>::quiet_NaN();
   DataParallelStats parallel;
-  BackgroundSaverStats saving;
-  MemoryCopiesStats copying;
 };
 
 // Every rank calls, with the same arguments. The weights are those of the seed on every rank, the order of samples is

@@ -6,14 +6,10 @@
 #include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/format/manifest.h"
 #include "tutti/tensor/module_state.h"
+#include "tutti/training/same_run.h"
 
 namespace tutti {
 namespace {
-
-// What two runs have to have in common to be one.
-CheckpointValues identity_of(const ImageTrainingOptions& options, std::size_t samples) {
-  return {{"seed", std::int64_t(options.seed)}, {"samples", std::int64_t(samples)}};
-}
 
 // What decides how many samples make a step, and in which order gradients are added.
 CheckpointValues layout_of(const Group& world, const ImageTrainingOptions& options) {
@@ -23,34 +19,12 @@ CheckpointValues layout_of(const Group& world, const ImageTrainingOptions& optio
           {"accumulate", std::int64_t(options.accumulate)}};
 }
 
-Status expect_same(const CheckpointReader& saved, const CheckpointValues& wanted) {
-  for (const auto& [name, value] : wanted) {
-    const auto found = whole_number(saved.facts().data, name);
-    const auto given = std::get<std::int64_t>(value);
-    if (found && *found == given) continue;
-    return Error{.code = Code::kMismatch,
-                 .detail = fmt::format("the checkpoint {} is of another run: its {} is {}, and {} is given",
-                                       saved.folder(), name, found ? std::to_string(*found) : "not there", given),
-                 .hint = "go on with the data and the --seed of the run that saved it, or save to another folder"};
-  }
-  return {};
-}
-
-// Before its tensors, whose names would say the same at length. An imported checkpoint may not say it.
-Status expect_same_kind(const CheckpointReader& saved, const ImageTrainingOptions& options) {
-  const std::pair<const char*, std::string> given[] = {{"model", options.model},
-                                                       {"optimizer", std::string(name(options.rule))}};
-  for (const auto& [option, value] : given) {
-    const auto found = saved.facts().values.find(option);
-    const auto* const was = found == saved.facts().values.end() ? nullptr : std::get_if<std::string>(&found->second);
-    if (!was || *was == value) continue;
-    return Error{
-        .code = Code::kMismatch,
-        .detail = fmt::format("the checkpoint {} is of another run: its {} is {}, and {} is given", saved.folder(),
-                              option, *was, value),
-        .hint = fmt::format("go on with the --{} of the run that saved it, or save to another folder", option)};
-  }
-  return {};
+// Before tensors are compared, whose names would say the same at length. An imported checkpoint may not have them.
+Status check_same_kind(const CheckpointReader& saved, const ImageTrainingOptions& options) {
+  return check_same_run(
+      saved, saved.facts().values,
+      {{.name = "model", .option = "--model", .given = options.model, .may_lack = true},
+       {.name = "optimizer", .option = "--optimizer", .given = std::string(name(options.rule)), .may_lack = true}});
 }
 
 // The other way round PowerSGD begins with nothing kept back.
@@ -117,7 +91,8 @@ std::vector<SavedBox> ImageTrainingState::wanted_boxes() const {
 
 CheckpointFacts ImageTrainingState::facts(const ImageProgress& progress) const {
   CheckpointFacts facts{.step = progress.steps};
-  facts.data = identity_of(options_, samples_);
+  facts.data["seed"] = std::int64_t(options_.seed);
+  facts.data["samples"] = std::int64_t(samples_);
   facts.data["epoch"] = progress.epoch;
   facts.data["epoch_steps"] = progress.epoch_steps;
   facts.data["position"] = std::int64_t(progress.position);
@@ -139,7 +114,7 @@ CheckpointFacts ImageTrainingState::facts(const ImageProgress& progress) const {
 }
 
 Result<ImageProgress> ImageTrainingState::load(const CheckpointReader& saved) const {
-  TUTTI_TRY(expect_same_kind(saved, options_));
+  TUTTI_TRY(check_same_kind(saved, options_));
   const auto parts = weights_.own_state();
   auto wanted = expected_tensors(model_);
   for (auto& tensor : expected_tensors(parts)) wanted.push_back(std::move(tensor));
@@ -147,7 +122,10 @@ Result<ImageProgress> ImageTrainingState::load(const CheckpointReader& saved) co
     for (auto& tensor : PowerSgd::expected_tensors(saved)) wanted.push_back(std::move(tensor));
   TUTTI_TRY(expect_same_compression(saved, power_sgd_));
   TUTTI_TRY(saved.expect(wanted));
-  TUTTI_TRY(expect_same(saved, identity_of(options_, samples_)));
+  TUTTI_TRY(check_same_run(
+      saved, saved.facts().data,
+      {{.name = "seed", .option = "--seed", .given = std::int64_t(options_.seed)},
+       {.name = "samples", .option = "the number of training samples", .given = std::int64_t(samples_)}}));
   const ImageProgress progress = TUTTI_TRY(progress_of(saved));
   TUTTI_TRY(read_module(saved, model_));
   TUTTI_TRY(read_state(saved, parts));
