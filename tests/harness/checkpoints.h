@@ -48,8 +48,8 @@ inline const std::vector<ModelTensor>& model() {
   };
   return tensors;
 }
-inline std::vector<ExpectedTensor> expected_model() {
-  std::vector<ExpectedTensor> wanted;
+inline std::vector<StateBox> expected_model() {
+  std::vector<StateBox> wanted;
   for (const ModelTensor& tensor : model()) wanted.push_back({tensor.key, DType::kF32, tensor.shape});
   return wanted;
 }

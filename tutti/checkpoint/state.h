@@ -122,6 +122,7 @@ class StateDict {
   void after_load(Action action) { after_load_.push_back(std::move(action)); }
   // The checkpoint may have tensors that no rank adds. Without this they are an error (kMismatch). All ranks or none.
   void allow_other_tensors() { others_allowed_ = true; }
+  bool others_allowed() const { return others_allowed_; }
 
   const std::vector<StateBox>& boxes() const { return boxes_; }
   // boxes(), and the optional ones: what a load may read.

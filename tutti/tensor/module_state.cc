@@ -75,36 +75,4 @@ void add_state(StateDict& state, const torch::nn::Module& module) {
   for (const auto& named : tensors(module)) state.tensor(state_box({named.name, ""}, named.tensor));
 }
 
-std::vector<SavedBox> saved_boxes(const torch::nn::Module& module) {
-  std::vector<SavedBox> boxes;
-  for (const auto& named : tensors(module)) boxes.push_back(state_box({named.name, ""}, named.tensor));
-  return boxes;
-}
-
-std::vector<ExpectedTensor> expected_tensors(const torch::nn::Module& module) {
-  std::vector<ExpectedTensor> wanted;
-  for (const auto& named : tensors(module))
-    wanted.push_back({{named.name, ""}, dtype_of(named), shape_of(named.tensor)});
-  return wanted;
-}
-
-Status read_module(const CheckpointReader& reader, const torch::nn::Module& module) {
-  for (const auto& named : tensors(module)) {
-    const TensorKey key{named.name, ""};
-    const DType dtype = dtype_of(named);
-    const auto* stored = reader.find(key);
-    if (!stored || stored->dtype != dtype || stored->shape != shape_of(named.tensor))
-      return Error{.code = Code::kMismatch,
-                   .detail = fmt::format(
-                       "{}: {} is {}, and {} in the model", reader.folder(), named.name,
-                       stored ? std::string(name(stored->dtype)) + shape_text(stored->shape) : std::string("not there"),
-                       describe(named.tensor))};
-    const bool direct = in_place(named.tensor);
-    const auto into = direct ? named.tensor.detach() : at::empty(named.tensor.sizes(), named.tensor.scalar_type());
-    TUTTI_TRY(reader.read(key, {static_cast<std::byte*>(into.data_ptr()), std::size_t(into.nbytes())}));
-    if (!direct) named.tensor.detach().copy_(into);
-  }
-  return {};
-}
-
 }  // namespace tutti

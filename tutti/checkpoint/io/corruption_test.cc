@@ -24,7 +24,7 @@ class Corruption : public testing::Test {
     std::vector<float> table(64 * 32), bias(7);
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = float(i) + shift;
     auto* const rows = table.data();
-    const SavedBox boxes[] = {
+    const StateBox boxes[] = {
         {.key = {"emb", ""}, .shape = {64, 32}, .box = {{0, 0}, {40, 32}}, .data = rows},
         {.key = {"emb", ""}, .shape = {64, 32}, .box = {{40, 0}, {24, 32}}, .data = rows + 40 * 32},
         {.key = {"emb", "sum"}, .shape = {7}, .data = bias.data()},

@@ -107,10 +107,10 @@ const StoredTensor* CheckpointReader::find(const TensorKey& key) const {
   return found == manifest_.tensors.end() ? nullptr : &found->second;
 }
 
-TensorMatch CheckpointReader::compare(std::span<const ExpectedTensor> wanted) const {
+TensorMatch CheckpointReader::compare(std::span<const StateBox> wanted) const {
   TensorMatch match;
   std::set<TensorKey> known, told;  // parts of one tensor are wanted one by one
-  for (const ExpectedTensor& want : wanted) {
+  for (const StateBox& want : wanted) {
     known.insert(want.key);
     const StoredTensor* const tensor = find(want.key);
     const bool fits = tensor && tensor->dtype == want.dtype && tensor->shape == want.shape;
@@ -136,7 +136,7 @@ std::string to_string(const TensorMatch& match) {
   return join(troubles, "; ");
 }
 
-Result<TensorMatch> CheckpointReader::match(std::span<const ExpectedTensor> wanted, MatchMode mode) const {
+Result<TensorMatch> CheckpointReader::match(std::span<const StateBox> wanted, MatchMode mode) const {
   TensorMatch match = compare(wanted);
   if (match.whole()) return match;
   switch (mode) {
@@ -158,7 +158,7 @@ Error of_another_model(const CheckpointReader& saved, const TensorMatch& match) 
                .hint = "start with the options of the run that saved it"};
 }
 
-Status CheckpointReader::expect(std::span<const ExpectedTensor> wanted) const {
+Status CheckpointReader::expect(std::span<const StateBox> wanted) const {
   return match(wanted, MatchMode::kStrict).status();
 }
 

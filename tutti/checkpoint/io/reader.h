@@ -28,8 +28,6 @@ enum class VerifyLevel {
   kAll,    // every byte, before open() returns
 };
 
-using ExpectedTensor = StateBox;  // its key, dtype and shape
-
 // What to do about tensors that are missing, too many, or of another type or shape.
 enum class MatchMode {
   kStrict,  // an error that names them
@@ -69,11 +67,11 @@ class CheckpointReader {
 
   // What of `wanted` may be read. kMismatch, in strict mode: it is not all of it, or not all there is. Load only what
   // fits: nothing is changed before that is known.
-  Result<TensorMatch> match(std::span<const ExpectedTensor> wanted, MatchMode mode = MatchMode::kStrict) const;
+  Result<TensorMatch> match(std::span<const StateBox> wanted, MatchMode mode = MatchMode::kStrict) const;
   // The same without a word: what fits and what does not.
-  TensorMatch compare(std::span<const ExpectedTensor> wanted) const;
+  TensorMatch compare(std::span<const StateBox> wanted) const;
   // match() in strict mode.
-  Status expect(std::span<const ExpectedTensor> wanted) const;
+  Status expect(std::span<const StateBox> wanted) const;
 
   // `into`: the box's first element; row_stride: bytes from row to row, 0: packed. On error `into` is undefined.
   Status read(const TensorKey& key, const TensorBox& box, void* into, std::size_t row_stride = 0) const;

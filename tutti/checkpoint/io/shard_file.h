@@ -14,7 +14,7 @@ using ShardWritten = std::function<Status(int fd, const std::string& path, std::
 // The path's folder must be there, the file must not. The bytes are on disk when this returns. Adds the file and the
 // boxes, with their digests, to `manifest`. `mark` is kept in the file, so that it cannot be taken for one of another
 // checkpoint. On error a part of the file may be there.
-Status write_shard(const std::string& folder, const std::string& name, std::span<const SavedBox* const> boxes,
+Status write_shard(const std::string& folder, const std::string& name, std::span<const StateBox* const> boxes,
                    const std::string& mark, Manifest& manifest, const ShardWritten& written = {});
 
 }  // namespace tutti

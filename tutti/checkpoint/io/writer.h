@@ -3,7 +3,7 @@
 // whatever goes wrong on any rank (a full disk, an error of a source, a rank that dies) leaves the older checkpoints as
 // they were.
 //
-//   std::vector<SavedBox> boxes;   // of this rank
+//   std::vector<StateBox> boxes;   // of this rank
 //   boxes.push_back({.key = {"fc.weight"}, .dtype = DType::kF32, .shape = {10, 64}, .data = weights});
 //   boxes.push_back({.key = {"emb.0"}, .dtype = DType::kF32, .shape = {rows, 64},
 //                    .box = TensorBox::rows({rows, 64}, first, count), .data = mine});
@@ -22,8 +22,6 @@
 
 namespace tutti {
 
-using SavedBox = StateBox;
-
 struct SaveOptions {
   int keep = 0;                 // older checkpoints are removed, so that this many are there; 0: none is
   std::int64_t keep_every = 0;  // but for those whose step is a multiple of this; 0: for none
@@ -35,10 +33,13 @@ struct SaveOptions {
 // Writes FOLDER/step-0000100 and FOLDER/latest. Collective; every rank gives the same folder, which all of them see,
 // and rank 0's facts and options count. Equal on all ranks: ok, or the error of the first rank that had one. A
 // checkpoint of the same step is replaced. What cannot be removed is a warning.
-Status save_checkpoint(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
+Status save_checkpoint(const Group& group, const std::string& folder, std::span<const StateBox> boxes,
                        const CheckpointFacts& facts, const SaveOptions& options = {});
+// Its boxes and facts.
+Status save_checkpoint(const Group& group, const std::string& folder, const StateDict& state,
+                       const SaveOptions& options = {});
 // From one process without a group.
-Status save_checkpoint(const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+Status save_checkpoint(const std::string& folder, std::span<const StateBox> boxes, const CheckpointFacts& facts,
                        const SaveOptions& options = {});
 
 }  // namespace tutti

@@ -1,11 +1,12 @@
 #pragma once
-// What a pre-training of a GPT is told: apps/options/pretrain_gpt_options.h makes it of a command line. No LibTorch here.
+// What a pre-training of a GPT is told: apps/options/pretrain_gpt_options.h makes it of a command line. No LibTorch
+// here.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/tokens/gpt_dataset.h"
 #include "tutti/parallel/recompute.h"
@@ -108,7 +109,7 @@ struct Options {
   std::optional<std::int64_t> end_of_document;
   bool reset_positions = false, reset_attention = false;
 
-  JobCheckpointOptions checkpoints;
+  CheckpointerOptions checkpoints;
   std::string load;            // where to begin; empty: at --save, if there is something, else anew
   bool must_load = false;      // there has to be something at `load`
   bool weights_only = false;   // --finetune: the weights of `load`, from step 0

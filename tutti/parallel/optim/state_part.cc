@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "tutti/checkpoint/io/reader.h"
 #include "tutti/parallel/tensor/parameter_layout.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/module_state.h"
@@ -80,6 +81,18 @@ void add_placed(StateDict& state, const StatePart& part, const PlacedParameter& 
   }
 }
 
+Status check_steps(const CheckpointReader& reader, const std::vector<StatePart>& parts) {
+  for (const auto& part : parts) {
+    if (part.state != "step") continue;
+    const auto step = part.values.item<std::int64_t>();
+    if (step < 0 || step > kMostSteps)
+      return Error{.code = Code::kCorrupt,
+                   .detail = fmt::format("{}: {} is {}, expected 0 to {}", reader.folder(),
+                                         to_string(TensorKey{part.parameter, part.state}), step, kMostSteps)};
+  }
+  return {};
+}
+
 void check_steps_after_load(StateDict& state, const std::vector<StatePart>& parts) {
   if (state.loading() && !state.weights_only())
     state.after_load([parts](const CheckpointReader& saved) { return check_steps(saved, parts); });
@@ -112,7 +125,9 @@ std::vector<TensorBox> boxes_of_run(const TensorShape& shape, std::uint64_t begi
 }
 
 void add_state(StateDict& state, const std::vector<StatePart>& parts) {
-  for (StateBox& box : saved_boxes(parts)) state.tensor(std::move(box));
+  for (const StatePart& part : parts)
+    for (const auto& [box, values] : runs_of(part, whole_shape(part)))
+      state.tensor(state_box({part.parameter, part.state}, values, whole_shape(part), box));
   check_steps_after_load(state, parts);
 }
 
@@ -125,42 +140,6 @@ void add_state(StateDict& state, const std::vector<StatePart>& parts, std::span<
     add_placed(state, part, *found->second);
   }
   check_steps_after_load(state, parts);
-}
-
-std::vector<SavedBox> saved_boxes(std::span<const StatePart> parts) {
-  std::vector<SavedBox> boxes;
-  for (const auto& part : parts)
-    for (const auto& [box, values] : runs_of(part, whole_shape(part)))
-      boxes.push_back(state_box({part.parameter, part.state}, values, whole_shape(part), box));
-  return boxes;
-}
-
-std::vector<ExpectedTensor> expected_tensors(std::span<const StatePart> parts) {
-  std::vector<ExpectedTensor> wanted;
-  for (const auto& part : parts) {
-    const auto dtype = checked_bytes(part.values, part.state + " of " + part.parameter).dtype;
-    wanted.push_back({{part.parameter, part.state}, dtype, whole_shape(part)});
-  }
-  return wanted;
-}
-
-Status read_state(const CheckpointReader& reader, std::span<const StatePart> parts) {
-  StateDict state(StateUse::kLoad);
-  state.allow_other_tensors();
-  add_state(state, std::vector<StatePart>(parts.begin(), parts.end()));
-  return state.load(Group(), reader);
-}
-
-Status check_steps(const CheckpointReader& reader, std::span<const StatePart> parts) {
-  for (const auto& part : parts) {
-    if (part.state != "step") continue;
-    const auto step = part.values.item<std::int64_t>();
-    if (step < 0 || step > kMostSteps)
-      return Error{.code = Code::kCorrupt,
-                   .detail = fmt::format("{}: {} is {}, expected 0 to {}", reader.folder(),
-                                         to_string(TensorKey{part.parameter, part.state}), step, kMostSteps)};
-  }
-  return {};
 }
 
 void copy_state(std::span<const StatePart> from, std::span<const StatePart> to) {

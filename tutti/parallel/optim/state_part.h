@@ -11,8 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/io/reader.h"
-#include "tutti/checkpoint/io/writer.h"
 #include "tutti/checkpoint/state.h"
 
 namespace tutti {
@@ -39,16 +37,6 @@ template <class Optimizer>
     { optimizer.own_state() } -> std::same_as<std::vector<StatePart>>;
   }
 void add_state(StateDict& state, Optimizer& optimizer) { add_state(state, optimizer.own_state()); }
-
-// The boxes that the parts are made of, without copying. They point into the parts' tensors.
-std::vector<SavedBox> saved_boxes(std::span<const StatePart> parts);
-// The whole tensors that the parts are of, for CheckpointReader::expect().
-std::vector<ExpectedTensor> expected_tensors(std::span<const StatePart> parts);
-// Fills the parts' tensors. The error names the first that the checkpoint does not have, or has in another shape, or
-// that counts steps and is no number of steps.
-Status read_state(const CheckpointReader& reader, std::span<const StatePart> parts);
-// Whether the parts that count steps, filled from this checkpoint, are numbers of steps.
-Status check_steps(const CheckpointReader& reader, std::span<const StatePart> parts);
 
 // The boxes, in row-major order, that elements [begin, begin + count) of a tensor of this shape are made of: at most
 // two for each dimension, less one.

@@ -29,10 +29,6 @@ void collect(const torch::nn::Module& module, const std::string& prefix, std::ve
   for (const auto& child : module.named_children()) collect(*child.value(), prefix + child.key() + ".", into);
 }
 
-DType dtype_of(const PlacedParameter& parameter) {
-  return checked_bytes(at::empty({0}, parameter.tensor.options().requires_grad(false)), parameter.name).dtype;
-}
-
 bool is_empty(const TensorBox& box) {
   return std::find(box.extent.begin(), box.extent.end(), std::uint64_t(0)) != box.extent.end();
 }
@@ -112,45 +108,10 @@ std::vector<std::pair<TensorBox, at::Tensor>> pieces(const ParameterLayout& layo
   return parts;
 }
 
-std::vector<SavedBox> saved_boxes(std::span<const PlacedParameter> parameters) {
-  std::vector<SavedBox> boxes;
+void add_state(StateDict& state, std::span<const PlacedParameter> parameters) {
   for (const PlacedParameter& parameter : parameters)
     for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach()))
-      boxes.push_back(state_box({parameter.name, ""}, part, parameter.layout.shape, box));
-  return boxes;
-}
-
-void add_state(StateDict& state, std::span<const PlacedParameter> parameters) {
-  for (StateBox& box : saved_boxes(parameters)) state.tensor(std::move(box));
-}
-
-std::vector<ExpectedTensor> expected_tensors(std::span<const PlacedParameter> parameters) {
-  std::vector<ExpectedTensor> wanted;
-  for (const PlacedParameter& parameter : parameters)
-    wanted.push_back({{parameter.name, ""}, dtype_of(parameter), parameter.layout.shape});
-  return wanted;
-}
-
-Status read_parameters(const CheckpointReader& reader, std::span<const PlacedParameter> parameters) {
-  for (const PlacedParameter& parameter : parameters) {
-    const TensorKey key{parameter.name, ""};
-    const DType dtype = dtype_of(parameter);
-    const auto* stored = reader.find(key);
-    if (!stored || stored->dtype != dtype || stored->shape != parameter.layout.shape)
-      return Error{.code = Code::kMismatch,
-                   .detail = fmt::format(
-                       "{}: {} is {}, and {}{} in the model", reader.folder(), parameter.name,
-                       stored ? std::string(name(stored->dtype)) + shape_text(stored->shape) : std::string("not there"),
-                       name(dtype), shape_text(parameter.layout.shape))};
-    for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach())) {
-      require_cpu_memory(part, parameter.name);
-      const bool direct = part.is_contiguous();
-      const at::Tensor into = direct ? part : at::empty(part.sizes(), part.options());
-      TUTTI_TRY(reader.read(key, box, into.data_ptr()));
-      if (!direct) part.copy_(into);
-    }
-  }
-  return {};
+      state.tensor(state_box({parameter.name, ""}, part, parameter.layout.shape, box));
 }
 
 }  // namespace tutti

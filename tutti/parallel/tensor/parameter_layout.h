@@ -17,8 +17,6 @@
 #include <vector>
 
 #include "tutti/checkpoint/format/box.h"
-#include "tutti/checkpoint/io/reader.h"
-#include "tutti/checkpoint/io/writer.h"
 #include "tutti/checkpoint/state.h"
 
 namespace torch::nn {
@@ -80,13 +78,5 @@ void add_state(StateDict& state, std::span<const PlacedParameter> parameters);
 inline void add_state(StateDict& state, const std::vector<PlacedParameter>& parameters) {
   add_state(state, std::span(parameters));
 }
-
-// They point into the memory of the tensors, which stay as they are until all is saved.
-std::vector<SavedBox> saved_boxes(std::span<const PlacedParameter> parameters);
-// For CheckpointReader::expect(): the whole shapes.
-std::vector<ExpectedTensor> expected_tensors(std::span<const PlacedParameter> parameters);
-// Into the tensors, whose padding is left alone. kMismatch names the first that is missing, or of another shape or
-// type. On error some may have been read already.
-Status read_parameters(const CheckpointReader& reader, std::span<const PlacedParameter> parameters);
 
 }  // namespace tutti
