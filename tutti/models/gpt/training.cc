@@ -21,9 +21,9 @@
 #include "tutti/data/tokens/token_check.h"
 #include "tutti/metrics/timers_over_ranks.h"
 #include "tutti/models/gpt/batches.h"
-#include "tutti/models/gpt/generate.h"
 #include "tutti/models/gpt/log_line.h"
 #include "tutti/models/gpt/matrix_rate.h"
+#include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/training_state.h"
 #include "tutti/models/gpt/weights_step.h"
 #include "tutti/parallel/pipeline/pipeline.h"
@@ -82,9 +82,9 @@ class GptTask final : public Task {
         options_(options),
         tokenizer_(tokenizer),
         heap_(world),
-        groups_(make_grid_groups(world, options)),
+        groups_(make_parallel(world, options)),
         datasets_(open_data()),
-        model_(std::make_shared<Model>(groups_, options, stages_of_rank(options, groups_.pipeline.rank()))),
+        model_(make_model(groups_, options)),
         weights_(groups_, options, model_),
         timers_(options.report.timing_level),
         state_(groups_, weights_, options),
@@ -97,7 +97,7 @@ class GptTask final : public Task {
 
   void print_model() const {
     if (!is_last_rank()) return;
-    fmt::print("{} on {}\n", to_string(options_.shape), groups_.grid.to_string());
+    fmt::print("{} on {}\n", to_string(options_.model), Grid(world_.size(), options_.parallel.grid).to_string());
     std::fflush(stdout);
   }
 
@@ -158,7 +158,7 @@ class GptTask final : public Task {
             .lr = rate,
             .samples = double(batch),
             .skipped = outcome.left_out,
-            .may_overflow = options_.precision == Precision::kF16,
+            .may_overflow = options_.model.precision == Precision::kF16,
             .scalars = std::exchange(scalars_, {}),
             .seconds = seconds};
   }
@@ -180,7 +180,7 @@ class GptTask final : public Task {
   void finish(const TrainingResult& result) override {
     if (result.stopped || !options_.generate.prompt || !tokenizer_) return;
     model_->eval();
-    const std::string text = generate(*model_, groups_, options_, *tokenizer_);
+    const std::string text = generate(*model_, *tokenizer_, options_.generate, options_.parallel.schedule);
     if (world_.rank() == 0) fmt::print("{}\n", text);
   }
 
@@ -190,8 +190,8 @@ class GptTask final : public Task {
                    .validation_loss = validation_loss_,
                    .test_loss = test_loss_};
     if (made.training.steps == 0) return made;
-    made.tokens_per_s = double(last_batch_) * options_.shape.sequence_length / made.training.timing.median_seconds;
-    if (machine_flops_ > 0) made.utilisation = made.tokens_per_s * flops_per_token(options_.shape) / machine_flops_;
+    made.tokens_per_s = double(last_batch_) * options_.model.sequence_length / made.training.timing.median_seconds;
+    if (machine_flops_ > 0) made.utilisation = made.tokens_per_s * flops_per_token(options_.model) / machine_flops_;
     return made;
   }
 
@@ -215,8 +215,8 @@ class GptTask final : public Task {
 
   // ---- Training
   PipelineOptions pipeline_options() {
-    return {.messages = {.dtype = options_.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
-                         .sizes = model_->activation_sizes(),
+    return {.messages = {.dtype = options_.model.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
+                         .sizes = model_->activation_sizes(options_.batches.micro_batch),
                          .split_over = groups_.message_parts},
             .tell_losses = true,
             .before_last_backward = [this](int chunk) { weights_.before_last_backward(chunk); }};
@@ -238,7 +238,7 @@ class GptTask final : public Task {
     Pipeline pipeline;
   };
   void begin_training(std::int64_t first_step) {
-    training_.reset(new Training{Batches(datasets_[0].get(), groups_, options_, options_.order, model_->part()),
+    training_.reset(new Training{Batches(datasets_[0].get(), groups_, options_, options_.order, model_->sequence()),
                                  Pipeline(groups_.pipeline, chunks(), pipeline_options())});
     training_->batches.restore(progress_.consumed);
     last_step_ = first_step - 1 + steps_left();
@@ -285,8 +285,8 @@ class GptTask final : public Task {
     if (wanted.zero_gradients) line.zeros = outcome.zero_gradients;
     line.parameter_norm = parameter_norm;
     if (wanted.throughput) {
-      const double tokens = double(since_.samples) * options_.shape.sequence_length / seconds;
-      const double flops = tokens * flops_per_token(options_.shape);
+      const double tokens = double(since_.samples) * options_.model.sequence_length / seconds;
+      const double flops = tokens * flops_per_token(options_.model);
       line.teraflops = flops / 1e12 / world_.size();
       line.tokens_per_s = tokens;
       line.utilisation = flops / machine_flops_;
@@ -336,7 +336,8 @@ class GptTask final : public Task {
     model_->eval();
     const BatchSchedule schedule(options_.batches);
     const int microbatches = schedule.most_microbatches();
-    Batches batches(datasets_[std::size_t(part)].get(), groups_, options_, SampleOrder::kSequential, model_->part());
+    Batches batches(datasets_[std::size_t(part)].get(), groups_, options_, SampleOrder::kSequential,
+                    model_->sequence());
     batches.restore(turn * options_.evaluation.iterations * schedule.unit() * microbatches);
     Pipeline pipeline(groups_.pipeline, chunks(), pipeline_options());
     double sum = 0;
@@ -357,9 +358,9 @@ class GptTask final : public Task {
   const Options& options_;
   const Tokenizer* const tokenizer_;
   const HeapTensors heap_;
-  const GridGroups groups_;
+  const Parallel groups_;
   const GptDatasets datasets_;  // none of those that this rank does not read
-  const std::shared_ptr<Model> model_;
+  const std::shared_ptr<Transformer> model_;
   WeightsStep weights_;
   LeveledTimers timers_;
   TrainingState state_;

@@ -20,13 +20,11 @@ std::string whole_path(const std::string& path) {
   return (whole.has_filename() ? whole : whole.parent_path()).string();
 }
 
-CheckpointValues layout_of(const GridGroups& groups, const Options& options) {
-  return {{"ranks", std::int64_t(groups.world.size())},
-          {"tensor", std::int64_t(groups.grid.tensor_size())},
-          {"pipeline", std::int64_t(groups.grid.pipeline_size())},
-          {"context", std::int64_t(groups.grid.context_size())},
-          {"data", std::int64_t(groups.grid.data_size())},
-          {"micro_batch", std::int64_t(options.batches.micro_batch)}};
+CheckpointValues layout_of(const Parallel& groups, const Options& options) {
+  return {
+      {"ranks", std::int64_t(groups.world.size())},       {"tensor", std::int64_t(groups.tensor.size())},
+      {"pipeline", std::int64_t(groups.pipeline.size())}, {"context", std::int64_t(groups.context.size())},
+      {"data", std::int64_t(groups.data.size())},         {"micro_batch", std::int64_t(options.batches.micro_batch)}};
 }
 
 void tell_changes(const CheckpointReader& saved, const CheckpointValues& now, const Options& options) {
@@ -57,7 +55,7 @@ namespace {
 
 void add_facts(CheckpointFacts& facts, const Progress& progress, const Options& options) {
   facts.data.merge(data_facts(options));
-  facts.data["seed"] = std::int64_t(options.seed);
+  facts.data["seed"] = std::int64_t(options.model.seed);
   if (options.weights_only) facts.data[kFinetunedFrom] = whole_path(options.load);
   if (progress.left_out > 0) facts.data["left_out_samples"] = progress.left_out;
   if (const auto& scale = progress.loss_scale) {
@@ -65,7 +63,7 @@ void add_facts(CheckpointFacts& facts, const Progress& progress, const Options& 
     facts.data["loss_scale_good_steps"] = scale->good_steps;
     facts.data["loss_scale_patience"] = scale->patience;
   }
-  facts.values.merge(model_facts(options.shape));
+  facts.values.merge(model_facts(options.model));
 }
 
 std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "tutti/checkpoint/state.h"
-#include "tutti/models/gpt/grid_groups.h"
 #include "tutti/models/gpt/options.h"
 #include "tutti/models/gpt/weights_step.h"
+#include "tutti/models/transformer/parallel.h"
 
 namespace tutti::gpt {
 
@@ -25,7 +25,7 @@ bool was_finetuned_from(const std::string& folder, const std::string& load);
 class TrainingState {
  public:
   // The objects have to stay.
-  TrainingState(const GridGroups& groups, WeightsStep& weights, const Options& options)
+  TrainingState(const Parallel& groups, WeightsStep& weights, const Options& options)
       : groups_(groups), weights_(weights), options_(options) {}
 
   // Between two steps. A load rejects a checkpoint of another model, optimizer or seed by name, and reports where the
@@ -33,7 +33,7 @@ class TrainingState {
   void state(StateDict& dict, Progress& progress) const;
 
  private:
-  const GridGroups& groups_;
+  const Parallel& groups_;
   WeightsStep& weights_;
   const Options& options_;
 };
