@@ -6,7 +6,8 @@
 
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/io/reader.h"
-#include "tutti/models/gpt/same_model.h"
+#include "tutti/models/gpt/same_data.h"
+#include "tutti/models/transformer/same_model.h"
 
 namespace tutti::gpt {
 namespace {
@@ -54,7 +55,7 @@ bool was_finetuned_from(const std::string& folder, const std::string& load) {
 namespace {
 
 void add_facts(CheckpointFacts& facts, const Progress& progress, const Options& options) {
-  facts.data.merge(data_facts(options));
+  facts.data.merge(data_values(options));
   facts.data["seed"] = std::int64_t(options.model.seed);
   if (options.weights_only) facts.data[kFinetunedFrom] = whole_path(options.load);
   if (progress.left_out > 0) facts.data["left_out_samples"] = progress.left_out;
@@ -63,7 +64,7 @@ void add_facts(CheckpointFacts& facts, const Progress& progress, const Options& 
     facts.data["loss_scale_good_steps"] = scale->good_steps;
     facts.data["loss_scale_patience"] = scale->patience;
   }
-  facts.values.merge(model_facts(options.model));
+  facts.values.merge(config_values(options.model));
 }
 
 std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {
@@ -90,7 +91,7 @@ void TrainingState::state(StateDict& dict, Progress& progress) const {
   }
   dict.allow_other_tensors();  // check_same_model() rejects those that matter
   dict.check([this, with_optimizer, weights_only = dict.weights_only()](const CheckpointReader& saved) -> Status {
-    TUTTI_TRY(check_same_model(saved, options_, with_optimizer ? &weights_.rule() : nullptr));
+    TUTTI_TRY(check_same_model(saved, options_.model, with_optimizer ? &weights_.rule() : nullptr));
     return weights_only ? Status() : check_same_seed(saved, options_);
   });
   if (dict.weights_only()) return;
