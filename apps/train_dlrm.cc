@@ -74,7 +74,7 @@ void report_exchange(const tutti::Group& world, const tutti::dlrm::Options& opti
 }
 
 int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& options,
-          const tutti::JobCheckpointOptions& checkpoints) {
+          const tutti::CheckpointerOptions& checkpoints) {
   using namespace tutti;
   auto sources = dlrm::open_sources(options).or_throw();
   const auto& shape = sources.train->shape();

@@ -167,10 +167,10 @@ Result<tutti::DataParallelOptions> data_parallel(const Texts& texts) {
   return parallel;
 }
 
-Result<tutti::JobCheckpointOptions> checkpoints(const Texts& texts) {
+Result<tutti::CheckpointerOptions> checkpoints(const Texts& texts) {
   using tutti::cli::whole_number;
   constexpr std::int64_t kMost = 1'000'000'000;
-  tutti::JobCheckpointOptions options{
+  tutti::CheckpointerOptions options{
       .folder = texts.save_dir, .folder_per_node = texts.save_dir_per_node, .resume = texts.resume};
   options.interval = TUTTI_TRY(whole_number("--save-interval", texts.save_interval, 0, kMost));
   options.keep = int(TUTTI_TRY(whole_number("--keep", texts.keep, 0, kMost)));

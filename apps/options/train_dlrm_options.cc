@@ -407,8 +407,8 @@ Result<DlrmCommand> DlrmCommandLine::interpret() const {
 }
 
 // Tables may be most of a machine's memory, or more than it: there is no room for a copy of them.
-Result<JobCheckpointOptions> DlrmCommandLine::checkpoints() const {
-  JobCheckpointOptions made{
+Result<CheckpointerOptions> DlrmCommandLine::checkpoints() const {
+  CheckpointerOptions made{
       .folder = values_.at("--save-dir"), .resume = values_.at("--resume"), .in_background = false};
   made.folder_per_node = flags_.at("--save-dir-per-node");
   made.interval = TUTTI_TRY(whole_number("--save-interval", values_.at("--save-interval"), 0, kMost));

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/models/dlrm/options.h"
 
 namespace CLI {
@@ -18,7 +18,7 @@ namespace tutti::cli {
 
 struct DlrmCommand {
   dlrm::Options options;
-  JobCheckpointOptions checkpoints;
+  CheckpointerOptions checkpoints;
 };
 
 class DlrmCommandLine {
@@ -31,7 +31,7 @@ class DlrmCommandLine {
   std::vector<std::pair<std::string, std::string>> texts() const;
 
  private:
-  Result<JobCheckpointOptions> checkpoints() const;
+  Result<CheckpointerOptions> checkpoints() const;
 
   std::map<std::string, std::string> values_;
   std::map<std::string, bool> flags_;

@@ -13,9 +13,12 @@
 
 #include "tests/harness/ranks.h"
 #include "tutti/base/file.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/module_state.h"
 
 namespace tutti {
 namespace {
@@ -289,14 +292,10 @@ TEST(ShardedOptimizer, StateGoesThroughACheckpointToAnotherNumberOfRanks) {
     DataParallel ddp(net, world, options);
     ShardedOptimizer optimizer(ddp, AdamOptions{.lr = 0.02});
     for (int k = 0; k < 2; ++k) step(*net, ddp, optimizer, k);
-    auto boxes = saved_boxes(optimizer.own_state());
-    std::vector<NamedTensor> weights = parameters_of(*net);
-    for (const auto& [name, tensor] : weights)
-      boxes.push_back({.key = {name, ""},
-                       .dtype = DType::kF64,
-                       .shape = {tensor.sizes().begin(), tensor.sizes().end()},
-                       .data = tensor.data_ptr()});
-    save_checkpoint(world, folder, boxes, {.step = 2}).or_throw();
+    StateDict state(StateUse::kSave);
+    state.add("model", *net);
+    state.add("optimizer", optimizer);
+    save_checkpoint(world, folder, state).or_throw();
     step(*net, ddp, optimizer, 2);
     if (world.rank() == 0) write_file(folder + "/digest", std::to_string(digest(*net))).or_throw();
   });
@@ -308,21 +307,26 @@ TEST(ShardedOptimizer, StateGoesThroughACheckpointToAnotherNumberOfRanks) {
     DataParallel ddp(net, world, options);
     ShardedOptimizer optimizer(ddp, AdamOptions{.lr = 0.02}, {.stage = 2});
     const auto reader = CheckpointReader::open(folder).or_throw();
-    read_state(reader, optimizer.own_state()).or_throw();
-    for (const auto& [name, tensor] : parameters_of(*net))
-      reader.read({name, ""}, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()}).or_throw();
+    StateDict state(StateUse::kLoad);
+    state.add("model", *net);
+    state.add("optimizer", optimizer);
+    state.load(world, reader).or_throw();
     step(*net, ddp, optimizer, 2);
     const std::string expected = read_file(folder + "/digest", 100).or_throw();
     test::check(std::to_string(digest(*net)) == expected, "digest ", digest(*net), " and ", expected);
 
     const auto wrong_type = make_net(at::kFloat);
     Optimizer f32(*wrong_type, AdamOptions{}), adagrad(*net, AdagradOptions{});
-    const auto type_error = to_string(read_state(reader, f32.own_state()).error());
-    test::check(type_error.find("exp_avg of in.weight is f64[301, 97] there, and f32[301, 97] in this model") !=
-                    std::string::npos,
+    const auto why = [&](Optimizer& wrong) {
+      StateDict dict(StateUse::kLoad);
+      dict.add("optimizer", wrong);
+      return to_string(dict.load(Group(), reader).error());
+    };
+    const auto type_error = why(f32);
+    test::check(type_error.find("exp_avg of in.weight is f64[301, 97], wanted f32[301, 97]") != std::string::npos,
                 type_error);
-    const auto rule_error = to_string(read_state(reader, adagrad.own_state()).error());
-    test::check(rule_error.find("has no sum of in.weight") != std::string::npos, rule_error);
+    const auto rule_error = why(adagrad);
+    test::check(rule_error.find("it lacks ") != std::string::npos, rule_error);
   });
   EXPECT_EQ(test::describe(outcomes), "");
   std::filesystem::remove_all(folder);

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/io/reader.h"
-#include "tutti/checkpoint/io/writer.h"
+#include "tutti/checkpoint/state.h"
 #include "tutti/training/training_step.h"
 
 namespace tutti {
@@ -29,15 +28,10 @@ class Task {
   // After the last evaluation; also if the job was stopped. For results that are no checkpoint.
   virtual void finish(const TrainingResult& /*result*/) {}
 
-  // This rank's part of a checkpoint. The memory that the boxes refer to stays until the next step.
-  virtual std::vector<SavedBox> boxes() = 0;
-  // The boxes that load() reads, as far as they are known before the checkpoint is.
-  virtual std::vector<SavedBox> boxes_to_load() { return boxes(); }
-  virtual CheckpointFacts facts(std::int64_t step) const = 0;
-  // Restores the state, or with `weights_only` the weights alone. Returns the number of the step that it is of. The
-  // error of one rank ends the run on all.
-  virtual Result<std::int64_t> load(const CheckpointReader& saved, bool weights_only) = 0;
-  // In place of load() where there is no checkpoint.
+  // What checkpoints save and load of this rank, in one function for both (checkpoint/state.h). A load of weights alone
+  // (StateDict::weights_only()) begins at step 0.
+  virtual void state(StateDict& state) = 0;
+  // Called if there is no checkpoint to resume from. Returns the number of the step that the state is of.
   virtual Result<std::int64_t> start() { return std::int64_t(0); }
   // Why steps_left() is 0 before the first step, for "nothing is left to train: ..."; empty: that is as it should be.
   virtual std::string nothing_left() const { return {}; }

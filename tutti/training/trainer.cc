@@ -25,13 +25,13 @@ Trainer::Trainer(const Group& world, Task& task, TrainerOptions options)
 }
 
 void Trainer::resume() {
-  const auto saved = checkpoints_.resume(task_.boxes_to_load());
-  const bool named = saved && saved->source == ResumeSource::kNamed;
-  const auto step = saved ? task_.load(*saved, options_.checkpoints.weights_only && named) : task_.start();
+  checkpoints_.add("", task_);
+  const auto resumed = checkpoints_.resume();
+  Result<std::int64_t> step = resumed.step;
+  if (!resumed.source) step = task_.start();
   agree(world_, step.status()).or_throw();
   step_ = *step;
-  if (saved && saved->source == ResumeSource::kOwnFolder) saved_step_ = step_;
-  checkpoints_.prepare(task_.boxes());
+  if (resumed.source == ResumeSource::kOwnFolder) saved_step_ = step_;
 }
 
 TrainingResult Trainer::run() {
@@ -93,9 +93,9 @@ void Trainer::after_step(bool evaluate_now) {
   if (evaluate_now || (multiple_of(options_.evaluation_interval) && task_.steps_left() > 0)) evaluate(false);
   const bool last = task_.steps_left() == 0;
   const bool leave = multiple_of(options_.exit_interval) || out_of_time();
-  const auto due = checkpoints_.after(step_, last || leave);
+  const auto due = checkpoints_.due(step_, last || leave);
   if (due.save) save();
-  if (due.copy) checkpoints_.copy(task_.boxes(), task_.facts(step_));
+  if (due.copy) checkpoints_.copy(step_);
   result_.left = leave && !last;
   result_.stopped = due.stop && !last;
 }
@@ -115,7 +115,7 @@ bool Trainer::out_of_time() const {
 
 void Trainer::save() {
   const auto timing = options_.timers ? options_.timers->time("save-checkpoint", 1) : LeveledTimers::Timing(nullptr);
-  checkpoints_.save(task_.boxes(), task_.facts(step_));
+  checkpoints_.save(step_);
   saved_step_ = step_;
 }
 

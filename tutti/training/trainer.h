@@ -9,7 +9,7 @@
 //       ++made;
 //       return {.loss = tutti::mean_over_ranks(world, loss), .lr = 0.1, .samples = 64.0 * world.size()};
 //     }
-//     ...                                               // boxes(), facts(), load(): the checkpoint
+//     void state(tutti::StateDict& state) override { ... }   // weights, optimizer, position in the data
 //   };
 //   Lines task(world);
 //   const auto result = tutti::train(world, task, {.checkpoints = {.folder = "runs/a", .interval = 100}});
@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/comm/group.h"
 #include "tutti/training/leveled_timers.h"
 #include "tutti/training/recorder.h"
@@ -28,7 +28,7 @@
 namespace tutti {
 
 struct TrainerOptions {
-  JobCheckpointOptions checkpoints;
+  CheckpointerOptions checkpoints;
   std::int64_t evaluation_interval = 0;  // steps; 0: evaluate after the last step only
   // End the run early, and save: after a step whose number is a multiple of exit_interval, or after this time; 0: do
   // not.
@@ -78,7 +78,7 @@ class Trainer {
   Task& task_;
   const TrainerOptions options_;
   Recorder recorder_;
-  JobCheckpoints checkpoints_;
+  Checkpointer checkpoints_;
   StepTimer timer_;
   std::optional<StepLine> line_;
   Clock::time_point begin_{};

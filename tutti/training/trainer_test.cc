@@ -37,13 +37,15 @@ class Counting final : public Task {
   }
   void finish(const TrainingResult&) override { calls.push_back("finish"); }
 
-  std::vector<SavedBox> boxes() override { return {{.key = {"weight"}, .shape = {1}, .data = &weight}}; }
-  CheckpointFacts facts(std::int64_t step) const override { return {.step = step}; }
-  Result<std::int64_t> load(const CheckpointReader& saved, bool weights_only) override {
-    if (refuses) return invalid_argument("another model");
-    TUTTI_TRY(saved.read({"weight"}, TensorBox::whole({1}), &weight));
-    if (weights_only) base = std::exchange(weight, 0);
-    return weights_only ? 0 : saved.facts().step;
+  void state(StateDict& state) override {
+    state.tensor({.key = {"weight"}, .shape = {1}, .data = &weight});
+    if (!state.loading()) return;
+    state.check(
+        [this](const CheckpointReader&) { return refuses ? Status(invalid_argument("another model")) : Status(); });
+    state.after_load([this, weights_only = state.weights_only()](const CheckpointReader&) {
+      if (weights_only) base = std::exchange(weight, 0);
+      return Status();
+    });
   }
   std::string nothing_left() const override { return weight > 0 ? "all steps were made" : ""; }
 

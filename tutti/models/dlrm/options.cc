@@ -19,7 +19,7 @@ Error usage(std::string detail, std::string hint = {}) {
 
 struct DlrmUse {
   const Options& options;
-  const JobCheckpointOptions& checkpoints;
+  const CheckpointerOptions& checkpoints;
 };
 
 constexpr NamedOption<DlrmUse> kDlrmOptions[] = {
@@ -191,7 +191,7 @@ Result<std::vector<T>> parse_list(const std::string& option, const std::string& 
 
 }  // namespace
 
-Status check(const Options& options, const JobCheckpointOptions& checkpoints) {
+Status check(const Options& options, const CheckpointerOptions& checkpoints) {
   TUTTI_TRY(check_pairs<DlrmUse>(kDlrmPairs, kDlrmOptions, {options, checkpoints}));
   TUTTI_TRY(check(checkpoints));
   TUTTI_TRY(check_architecture(options.architecture));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/embedding/options.h"
 
 namespace tutti::dlrm {
@@ -124,7 +124,7 @@ struct Options {
 };
 
 // The contradictions that the options alone show, the first of them as a sentence with its value and place (kUsage).
-Status check(const Options& options, const JobCheckpointOptions& checkpoints);
+Status check(const Options& options, const CheckpointerOptions& checkpoints);
 
 // "512-256-1": sizes from 1 up. `option` names it in the error.
 Result<std::vector<std::int64_t>> parse_sizes(const std::string& option, const std::string& text);

@@ -11,6 +11,7 @@
 #include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/io/writer.h"
+#include "tutti/tensor/module_state.h"
 #include "tutti/training/same_run.h"
 
 namespace tutti::dlrm {
@@ -67,7 +68,7 @@ DType dtype_of(const Model& model) { return model.type() == at::kDouble ? DType:
 TensorShape stored_shape(const std::vector<std::int64_t>& shape) { return {shape.begin(), shape.end()}; }
 
 // A part of an array that this rank has.
-SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const TableShard& place) {
+StateBox box_of(Model& model, const TableKey& key, std::size_t shard, const TableShard& place) {
   auto& tables = model.tables();
   const bool whole_rows = key.shape[1] != std::uint64_t(model.architecture().tables[key.table].dim);
   const auto columns = whole_rows ? Slice{0, std::int64_t(key.shape[1])} : place.columns;
@@ -85,8 +86,8 @@ SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const Tabl
           }};
 }
 
-std::vector<ExpectedTensor> expected(Model& model) {
-  std::vector<ExpectedTensor> wanted;
+std::vector<StateBox> expected(Model& model) {
+  std::vector<StateBox> wanted;
   for (const auto& entry : model.dense().entries()) {
     wanted.push_back({{entry.name, ""}, dtype_of(model), stored_shape(entry.shape)});
     if (entry.square.defined()) wanted.push_back({{entry.name, kState}, dtype_of(model), stored_shape(entry.shape)});
@@ -236,17 +237,17 @@ Result<Architecture> saved_architecture(const std::string& folder) {
   return architecture_of(options, options.mlp_bottom.front(), rows, folder);
 }
 
-std::vector<SavedBox> boxes_of(Model& model) {
-  std::vector<SavedBox> boxes;
+void add_boxes(StateDict& state, Model& model) {
+  const auto add = [&state](StateBox box) {
+    state.loading() ? state.optional_tensor(std::move(box)) : state.tensor(std::move(box));
+  };
+  if (state.loading()) state.allow_other_tensors();
   for (const auto& entry : model.dense().entries()) {
-    const auto add = [&](const at::Tensor& tensor, const char* state) {
-      boxes.push_back({.key = {entry.name, state},
-                       .dtype = dtype_of(model),
-                       .shape = stored_shape(entry.shape),
-                       .data = tensor.data_ptr()});
+    const auto add_dense = [&](const at::Tensor& tensor, const char* name) {
+      add(state_box({entry.name, name}, tensor, stored_shape(entry.shape), {}));
     };
-    add(entry.value, "");
-    if (entry.square.defined()) add(entry.square, kState);
+    add_dense(entry.value, "");
+    if (entry.square.defined()) add_dense(entry.square, kState);
   }
   const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {
@@ -254,10 +255,9 @@ std::vector<SavedBox> boxes_of(Model& model) {
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
       if (shards[shard].first != key.table) continue;
       auto box = box_of(model, key, shard, shards[shard].second);
-      if (seen.insert({box.box.begin[0], box.box.begin[1]}).second) boxes.push_back(std::move(box));
+      if (seen.insert({box.box.begin[0], box.box.begin[1]}).second) add(std::move(box));
     }
   }
-  return boxes;
 }
 
 CheckpointFacts facts_of(const Group& world, const Model& model, const SavedState& state) {
@@ -282,9 +282,9 @@ CheckpointFacts facts_of(const Group& world, const Model& model, const SavedStat
 
 Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state) {
   const auto facts = facts_of(world, model, state);
-  const auto boxes = boxes_of(model);
-  const SaveOptions options{.keep = 1};
-  return world ? save_checkpoint(world, folder, boxes, facts, options) : save_checkpoint(folder, boxes, facts, options);
+  StateDict mine(StateUse::kSave);
+  add_boxes(mine, model);
+  return save_checkpoint(world, folder, mine.boxes(), facts, {.keep = 1});
 }
 
 Result<SavedState> load_model(const Group& world, const std::string& folder, Model& model, bool training) {

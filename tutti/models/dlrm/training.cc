@@ -93,15 +93,17 @@ class DlrmTask final : public Task {
   }
 
   // ---- Checkpoints: into --save-dir. None for a model that is only asked, with tables that may be packed.
-  std::vector<SavedBox> boxes() override {
-    return options_.inference.only ? std::vector<SavedBox>{} : boxes_of(model_);
-  }
-  CheckpointFacts facts(std::int64_t) const override { return facts_of(world_, model_, state_to_save()); }
-  Result<std::int64_t> load(const CheckpointReader& saved, bool /*weights_only*/) override {
-    printer_.line("Loading saved model " + saved.folder());
-    const SavedState state = TUTTI_TRY(load_model(saved, model_, !options_.inference.only));
-    TUTTI_TRY(take_up(saved.folder(), state));
-    return state_.steps;
+  void state(StateDict& state) override {
+    if (!options_.inference.only) add_boxes(state, model_);
+    if (!state.loading()) {
+      state.facts() = facts_of(world_, model_, state_to_save());
+      return;
+    }
+    state.after_load([this](const CheckpointReader& saved) -> Status {
+      printer_.line("Loading saved model " + saved.folder());
+      const SavedState found = TUTTI_TRY(load_model(saved, model_, !options_.inference.only));
+      return take_up(saved.folder(), found);
+    });
   }
   // From --load-model, or anew.
   Result<std::int64_t> start() override {
@@ -431,7 +433,7 @@ class DlrmTask final : public Task {
 };
 
 // Better asked before tables are filled than after it. Rank 0 writes what --out-dir and --save-model get.
-Status check_folders(const Group& world, const Options& options, const JobCheckpointOptions& checkpoints) {
+Status check_folders(const Group& world, const Options& options, const CheckpointerOptions& checkpoints) {
   const auto& report = options.report;
   const std::string& tables = options.placement.folder;
   if (!checkpoints.folder.empty()) TUTTI_TRY(of_option("--save-dir", make_writable_folder(checkpoints.folder)));
@@ -445,7 +447,7 @@ Status check_folders(const Group& world, const Options& options, const JobCheckp
 }  // namespace
 
 RunResult run(const Group& world, const Options& options, const Architecture& architecture, Sources& sources,
-              const JobCheckpointOptions& checkpoints) {
+              const CheckpointerOptions& checkpoints) {
   prepare_compute(world);
   agree(world, check_folders(world, options, checkpoints)).or_throw();
   DlrmTask task(world, options, architecture, sources);

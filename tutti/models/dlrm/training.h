@@ -19,6 +19,6 @@ struct RunResult {
 // Every rank calls with the same arguments, and with sources of its own. Prints on standard output. A run that was
 // interrupted resumes from its checkpoints. Throws Exception.
 RunResult run(const Group& world, const Options& options, const Architecture& architecture, Sources& sources,
-              const JobCheckpointOptions& checkpoints = {});
+              const CheckpointerOptions& checkpoints = {});
 
 }  // namespace tutti::dlrm

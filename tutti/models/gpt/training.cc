@@ -51,9 +51,9 @@ GptDataOptions data_options(const Options& options) {
   return data;
 }
 
-// --load and --save as JobCheckpoints knows them. Collective. Megatron-LM begins anew where --load has nothing yet.
-JobCheckpointOptions checkpoint_options(const Group& world, const Options& options) {
-  JobCheckpointOptions made = options.checkpoints;
+// --load and --save as a Checkpointer takes them. Collective. Megatron-LM begins anew where --load has nothing yet.
+CheckpointerOptions checkpoint_options(const Group& world, const Options& options) {
+  CheckpointerOptions made = options.checkpoints;
   made.resume = made.folder.empty() ? "never" : "auto";
   made.weights_only = options.weights_only;
   const Status can_save = made.folder.empty() ? Status() : of_option("--save", make_writable_folder(made.folder));
@@ -102,13 +102,14 @@ class GptTask final : public Task {
   }
 
   // ---- Checkpoints
-  std::vector<SavedBox> boxes() override { return state_.boxes(); }
-  CheckpointFacts facts(std::int64_t) const override { return state_.facts(progress_); }
-  Result<std::int64_t> load(const CheckpointReader& saved, bool weights_only) override {
-    progress_ = TUTTI_TRY(state_.load(saved, weights_only));
-    if (loss_scale_ && progress_.loss_scale) loss_scale_->load(*progress_.loss_scale);
-    if (!loss_scale_) progress_.loss_scale.reset();
-    return progress_.step;
+  void state(StateDict& state) override {
+    state_.state(state, progress_);
+    if (!state.loading()) return;
+    state.after_load([this](const CheckpointReader&) {
+      if (loss_scale_ && progress_.loss_scale) loss_scale_->load(*progress_.loss_scale);
+      if (!loss_scale_) progress_.loss_scale.reset();
+      return Status();
+    });
   }
   std::string nothing_left() const override {
     if (options_.skip_train || progress_.consumed == 0) return {};

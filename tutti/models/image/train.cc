@@ -14,6 +14,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/io/replace_file.h"
+#include "tutti/checkpoint/tensor_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/data/loader.h"
 #include "tutti/models/image/evaluation.h"
@@ -25,8 +26,8 @@
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 #include "tutti/parallel/replica_check.h"
-#include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/module_state.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/region.h"
 #include "tutti/training/same_run.h"
@@ -169,19 +170,19 @@ class ImageTask final : public Task {
 
   void finish(const TrainingResult& result) override {
     if (result.stopped || options_.save.empty() || world_.rank() != 0) return;
-    save_module(*model_, options_.save,
-                {{"model", options_.model}, {"test_accuracy", fmt::format("{:.4f}", score_->accuracy)}})
+    save_tensors(options_.save, *model_,
+                 {{"model", options_.model}, {"test_accuracy", fmt::format("{:.4f}", score_->accuracy)}})
         .or_throw();
     log::info("weights saved to " + options_.save);
   }
 
-  std::vector<SavedBox> boxes() override { return state_.boxes(); }
-  std::vector<SavedBox> boxes_to_load() override { return state_.wanted_boxes(); }
-  CheckpointFacts facts(std::int64_t) const override { return state_.facts(progress_); }
-  Result<std::int64_t> load(const CheckpointReader& saved, bool /*weights_only*/) override {
-    progress_ = TUTTI_TRY(state_.load(saved));
-    if (progress_.epoch_steps < 0) progress_.epoch_steps = steps_behind();
-    return progress_.steps;
+  void state(StateDict& state) override {
+    state_.state(state, progress_);
+    if (!state.loading()) return;
+    state.after_load([this](const CheckpointReader&) {
+      if (progress_.epoch_steps < 0) progress_.epoch_steps = steps_behind();
+      return Status();
+    });
   }
 
   ImageTrainingResult result(TrainingResult training) const {

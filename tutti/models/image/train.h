@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/comm/group.h"
 #include "tutti/data/fashion_mnist.h"
 #include "tutti/parallel/data_parallel/options.h"
@@ -49,7 +49,7 @@ struct ImageTrainingOptions {
   bool deterministic = false;       // as logical_ranks has it anyway
 
   double log_every = 1;  // seconds between lines of progress; negative: none
-  JobCheckpointOptions checkpoints;
+  CheckpointerOptions checkpoints;
   std::string save;  // a safetensors file for the weights; empty: none
   RecorderOptions record;
 };

@@ -16,6 +16,9 @@
 #include <tuple>
 
 #include "tutti/base/error.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
+#include "tutti/tensor/module_state.h"
 
 namespace tutti {
 namespace {
@@ -358,8 +361,11 @@ TEST(OptimizerState, ACounterThatIsNoNumberOfStepsIsRejected) {
     const auto state = adam.own_state();
     for (const StatePart& part : state)
       if (part.state == "step") part.values.fill_(step);
-    save_checkpoint(folder, saved_boxes(state), {.step = 1}).or_throw();
-    const Status read = read_state(CheckpointReader::open(folder).or_throw(), state);
+    StateDict saved(StateUse::kSave), loaded(StateUse::kLoad);
+    saved.add("optimizer", state);
+    loaded.add("optimizer", state);
+    save_checkpoint(Group(), folder, saved).or_throw();
+    const Status read = loaded.load(Group(), CheckpointReader::open(folder).or_throw());
     std::filesystem::remove_all(folder);
     return read.ok() ? "ok" : to_string(read.error());
   };

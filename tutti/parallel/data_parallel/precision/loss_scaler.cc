@@ -69,6 +69,12 @@ void LossScaler::update() {
   load(next);
 }
 
+void LossScaler::state(StateDict& state) {
+  state.optional_value("loss_scale", state_.scale);
+  state.optional_value("loss_scale_good_steps", state_.good_steps);
+  if (state.loading()) state.after_load([this](const CheckpointReader&) { return load(state_), Status(); });
+}
+
 void LossScaler::load(const State& state) {
   TUTTI_REQUIRE(usable(state.scale), "LossScaler: the scale is ", state.scale,
                 "; expected a positive number that f32 has, and whose inverse it has: what state() gave");

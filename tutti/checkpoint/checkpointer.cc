@@ -1,8 +1,7 @@
-// What a trainer's options mean, in the order of a job: it has the folder for itself (folder_lock.h), finds where to
-// begin (the newer of a copy in memory, after a restart, and of what is on disk), has the memory for its saves before
-// the first step, saves when it is due, and tells at its end whether the last of its work is kept. The work itself is
-// done by the parts: resume.cc, background_saver.cc, memory/memory_copies.cc.
-#include "tutti/checkpoint/job_checkpoints.h"
+// In the order of a job: it locks its folder (folder/folder_lock.h), finds the checkpoint to resume from (after a
+// restart the newer of a copy in memory and of what is on disk), gets the memory for its saves before the first step,
+// saves when a save is due, and reports at its end whether the last of its work is kept.
+#include "tutti/checkpoint/checkpointer.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +13,7 @@
 
 namespace tutti {
 
-Status check(const JobCheckpointOptions& options) {
+Status check(const CheckpointerOptions& options) {
   const auto usage = [](std::string detail, std::string hint = {}) {
     return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
   };
@@ -28,7 +27,7 @@ Status check(const JobCheckpointOptions& options) {
   return {};
 }
 
-JobCheckpoints::JobCheckpoints(const Group& world, JobCheckpointOptions options)
+Checkpointer::Checkpointer(const Group& world, CheckpointerOptions options)
     : world_(world), options_(std::move(options)) {
   if (copies()) {
     copies_ = std::make_unique<MemoryCopies>(world_, was_restarted());
@@ -38,9 +37,9 @@ JobCheckpoints::JobCheckpoints(const Group& world, JobCheckpointOptions options)
   if (!saves()) return;
   if (options_.folder_per_node) {
     node_folders_ = std::make_shared<NodeFolders>(meet_node_folders(world_, options_.folder).or_throw());
-    take_folder();
+    lock_folder();
   } else {
-    take_folder();  // first: who has it tidies up, and takes what check_shared_folder() leaves there for a moment along
+    lock_folder();  // first: who has it tidies up, and takes what check_shared_folder() leaves there for a moment along
     check_shared_folder(world_, options_.folder).or_throw();
   }
   const SaveOptions save{.keep = options_.keep, .keep_every = options_.keep_every};
@@ -49,7 +48,7 @@ JobCheckpoints::JobCheckpoints(const Group& world, JobCheckpointOptions options)
 }
 
 // Before it looks where to begin: nobody else is to save there from now on.
-void JobCheckpoints::take_folder() {
+void Checkpointer::lock_folder() {
   const auto take = [&]() -> Status {
     TUTTI_TRY(make_folder(options_.folder));
     const FolderWait wait{.patience = world_ ? std::min(kFolderPatience, world_.timeout() / 2) : kFolderPatience,
@@ -63,7 +62,7 @@ void JobCheckpoints::take_folder() {
   agree(world_, node_folders_ ? told_with_host(taken) : taken).or_throw();
 }
 
-std::optional<ResumePoint> JobCheckpoints::resume(std::span<const SavedBox> wanted) {
+std::optional<ResumePoint> Checkpointer::find(std::span<const StateBox> wanted) {
   const bool restarted = was_restarted();
   if (auto copy = copies_ && restarted ? newest_copy(wanted) : std::nullopt) {
     if (auto later = later_on_disk(copy->facts().step, wanted)) return later;
@@ -80,7 +79,7 @@ std::optional<ResumePoint> JobCheckpoints::resume(std::span<const SavedBox> want
       .or_throw();
 }
 
-std::optional<CheckpointReader> JobCheckpoints::newest_copy(std::span<const SavedBox> wanted) {
+std::optional<CheckpointReader> Checkpointer::newest_copy(std::span<const StateBox> wanted) {
   auto found = copies_->newest(wanted);
   world_.status().or_throw();
   if (!found.ok()) {
@@ -92,7 +91,7 @@ std::optional<CheckpointReader> JobCheckpoints::newest_copy(std::span<const Save
 }
 
 // What was saved after that step, and verifies.
-std::optional<ResumePoint> JobCheckpoints::later_on_disk(std::int64_t step, std::span<const SavedBox> wanted) const {
+std::optional<ResumePoint> Checkpointer::later_on_disk(std::int64_t step, std::span<const StateBox> wanted) const {
   const ResumeOptions options{
       .folder = options_.folder, .restarted = true, .node_folders = node_folders_.get(), .wanted = wanted};
   if (!saves() || newest_saved_step(world_, options).or_throw() <= step) return {};
@@ -102,12 +101,29 @@ std::optional<ResumePoint> JobCheckpoints::later_on_disk(std::int64_t step, std:
   return {};
 }
 
-void JobCheckpoints::prepare(std::span<const SavedBox> boxes) {
-  if (saver_ && options_.in_background) saver_->prepare(boxes).or_throw();
-  if (copies_) copies_->prepare(boxes).or_throw();
+void Checkpointer::collect(StateDict& state) const {
+  for (const auto& part : parts_) part(state);
 }
 
-JobCheckpoints::Due JobCheckpoints::after(std::int64_t step, bool last) const {
+Checkpointer::Resumed Checkpointer::resume() {
+  Resumed resumed;
+  StateDict wanted(StateUse::kLoad);
+  collect(wanted);
+  if (const auto found = find(wanted.boxes_to_load())) {
+    const bool weights_only = options_.weights_only && found->source == ResumeSource::kNamed;
+    StateDict state(weights_only ? StateUse::kLoadWeights : StateUse::kLoad);
+    collect(state);
+    state.load(world_, *found).or_throw();
+    resumed = {.step = weights_only ? 0 : found->facts().step, .source = found->source, .checkpoint = found->folder()};
+  }
+  StateDict now(StateUse::kSave);
+  collect(now);
+  if (saver_ && options_.in_background) saver_->prepare(now.boxes()).or_throw();
+  if (copies_) copies_->prepare(now.boxes()).or_throw();
+  return resumed;
+}
+
+Checkpointer::Due Checkpointer::due(std::int64_t step, bool last) const {
   const bool stop = saves() && world_.should_stop();
   const auto multiple_of = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
   return {.save = saves() && (stop || last || multiple_of(options_.interval)),
@@ -115,23 +131,38 @@ JobCheckpoints::Due JobCheckpoints::after(std::int64_t step, bool last) const {
           .stop = stop};
 }
 
-void JobCheckpoints::save(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
-  if (!saver_) return;
-  if (options_.in_background) {
-    (void)saver_->save(boxes, facts);  // told and counted there
-  } else {
-    (void)saver_->save_in_place(boxes, facts);
-  }
+bool Checkpointer::after(std::int64_t step, bool last) {
+  const Due now = due(step, last);
+  after_ = step;
+  if (now.save) save(step);
+  if (now.copy) copy(step);
+  if (now.stop) finish();
+  return now.stop;
 }
 
-void JobCheckpoints::copy(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+void Checkpointer::save(std::int64_t step) {
+  if (!saver_) return;
+  StateDict state(StateUse::kSave);
+  collect(state);
+  state.facts().step = step;
+  // An error is reported and counted there.
+  (void)(options_.in_background ? saver_->save(state.boxes(), state.facts())
+                                : saver_->save_in_place(state.boxes(), state.facts()));
+  saved_ = step;
+}
+
+void Checkpointer::copy(std::int64_t step) {
   if (!copies_) return;
-  const Status taken = copies_->take(boxes, facts);
+  StateDict state(StateUse::kSave);
+  collect(state);
+  state.facts().step = step;
+  const Status taken = copies_->take(state.boxes(), state.facts());
   world_.status().or_throw();
   if (!taken.ok() && world_.rank() == 0) log::error("no copy in memory was taken: " + to_string(taken.error()));
 }
 
-void JobCheckpoints::finish() {
+void Checkpointer::finish() {
+  if (after_ > saved_) save(after_);
   if (copies_) copies_->wait();
   if (!saver_) return;
   const Status last = saver_->finish();
@@ -141,8 +172,8 @@ void JobCheckpoints::finish() {
   throw Exception(std::move(error));
 }
 
-BackgroundSaverStats JobCheckpoints::stats() { return saver_ ? saver_->stats() : BackgroundSaverStats(); }
+BackgroundSaverStats Checkpointer::stats() { return saver_ ? saver_->stats() : BackgroundSaverStats(); }
 
-MemoryCopiesStats JobCheckpoints::copy_stats() { return copies_ ? copies_->stats() : MemoryCopiesStats(); }
+MemoryCopiesStats Checkpointer::copy_stats() { return copies_ ? copies_->stats() : MemoryCopiesStats(); }
 
 }  // namespace tutti
