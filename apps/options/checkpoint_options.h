@@ -1,0 +1,11 @@
+#pragma once
+// The options about checkpoints, which are the same in all training programs.
+#include "apps/options/option.h"
+#include "tutti/checkpoint/job_checkpoints.h"
+
+namespace tutti::cli {
+
+// The group "Checkpoints", which sets `target`.
+OptionGroup checkpoint_options(JobCheckpointOptions& target);
+
+}  // namespace tutti::cli
