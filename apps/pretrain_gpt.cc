@@ -13,11 +13,11 @@
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/models/gpt/training.h"
-#include "tutti/models/image/same_options.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/training/same_run.h"
 
 namespace {
 

@@ -12,9 +12,9 @@
 #include "tutti/models/dlrm/printed_lines.h"
 #include "tutti/models/dlrm/printer.h"
 #include "tutti/models/dlrm/training.h"
-#include "tutti/models/image/same_options.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/training/same_run.h"
 
 namespace {
 

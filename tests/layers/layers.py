@@ -22,7 +22,6 @@ import tempfile
 ABOVE = {
     "base": [],
     "planning": ["base"],
-    "training": ["base"],
     "transport": ["base"],
     "store": ["base", "transport"],
     "trace": ["base"],
@@ -31,6 +30,7 @@ ABOVE = {
     "data": ["base"],
     "checkpoint": ["base", "comm"],
     "metrics": ["base", "comm", "trace"],
+    "training": ["base", "comm", "checkpoint", "metrics", "trace"],
     "launch": ["base", "transport", "store", "rendezvous", "trace"],
     "embedding": ["base", "planning", "comm"],
     "doctor": ["base", "transport", "store", "rendezvous", "comm", "launch"],
