@@ -8,4 +8,7 @@ namespace tutti::cli {
 // The group "Checkpoints", which sets `target`.
 OptionGroup checkpoint_options(JobCheckpointOptions& target);
 
+// Adds another program's name of an option of `group`.
+void also_called(OptionGroup& group, std::string_view name, const char* alias);
+
 }  // namespace tutti::cli

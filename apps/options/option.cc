@@ -109,20 +109,6 @@ Setter flag_only() {
   return {Setter::Takes::kNothing, [](const std::string&, const std::vector<std::string>&, bool) { return Status(); }};
 }
 
-Setter text(std::string& target) {
-  return value([&target](const std::string&, const std::string& text) {
-    target = text;
-    return Status();
-  });
-}
-
-Setter real(double& target, double least, double most) {
-  return value([&target, least, most](const std::string& name, const std::string& text) -> Status {
-    target = TUTTI_TRY(real_number(name, text, least, most));
-    return {};
-  });
-}
-
 Setter value(std::function<Status(const std::string& name, const std::string& text)> set) {
   return {Setter::Takes::kValue,
           [set = std::move(set)](const std::string& name, const std::vector<std::string>& words, bool) {

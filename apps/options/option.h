@@ -153,12 +153,24 @@ Setter words_only();
 Setter flag(bool& target);
 Setter flag_off(bool& target);  // the option turns off what is on by default
 Setter flag_only();
-Setter text(std::string& target);
-Setter real(double& target, double least = -kAnyReal, double most = kAnyReal);
 Setter value(std::function<Status(const std::string& name, const std::string& text)> set);
 Setter words(std::function<Status(const std::string& name, const std::vector<std::string>& words)> set);
 
-template <class T>
+template <class T>  // a string, or an optional one
+Setter text(T& target) {
+  return value([&target](const std::string&, const std::string& text) {
+    target = text;
+    return Status();
+  });
+}
+template <class T>  // a double, or an optional one
+Setter real(T& target, double least = -kAnyReal, double most = kAnyReal) {
+  return value([&target, least, most](const std::string& name, const std::string& text) -> Status {
+    target = TUTTI_TRY(real_number(name, text, least, most));
+    return {};
+  });
+}
+template <class T>  // an integer, or an optional one
 Setter whole(T& target, std::int64_t least = 0, std::int64_t most = kMostWhole) {
   return value([&target, least, most](const std::string& name, const std::string& text) -> Status {
     target = static_cast<typename detail::ValueOf<T>::type>(TUTTI_TRY(whole_number(name, text, least, most)));

@@ -71,14 +71,13 @@ void warn(const OptionParser& line) {
   for (const std::string& sentence : line.without_effect()) log::warn(sentence);
 }
 
-int run(const std::vector<std::string>& arguments, const OptionParser& line,
-        const std::function<int(const OptionParser& line)>& train) {
+int run_training(const std::vector<std::string>& arguments, const std::string& local_rank,
+                 const std::function<int()>& train) {
   restart_with_settings(arguments);
   launch::keep_freed_memory(env);  // each step frees and allocates the same temporaries
   try {
-    take_local_rank(line.local_rank()).or_throw();
-    warn(line);
-    return train(line);
+    take_local_rank(local_rank).or_throw();
+    return train();
   } catch (const Exception& failure) {
     log::error(failure.what());
     leave_last_words(failure.what());
@@ -98,7 +97,10 @@ int run_training_program(int argc, char** argv, const ProgramHelp& help, OptionT
   return with_checked_output(help.name, [&] {
     OptionParser line(help, std::move(table));
     if (const auto code = line.parse(arguments)) return *code;
-    return run(arguments, line, train);
+    return run_training(arguments, line.local_rank(), [&] {
+      warn(line);
+      return train(line);
+    });
   });
 }
 

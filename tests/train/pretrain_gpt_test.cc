@@ -391,7 +391,7 @@ TEST_F(PretrainGpt, WhatCannotBeIsFoundBeforeRanksMeet) {
     EXPECT_THAT(first.err, AllOf(StartsWith("pretrain_gpt: "), HasSubstr(words)));
     const auto second = nobody_there(more, "1");
     EXPECT_EQ(second.code, 2);
-    EXPECT_THAT(second.err, AllOf(HasSubstr("rank 1 leaves before the ranks meet"), Not(HasSubstr(words))));
+    EXPECT_THAT(second.err, AllOf(HasSubstr("rank 1 exits before the ranks connect"), Not(HasSubstr(words))));
   }
   const auto together = pretrain(4, with(kModel, {"--train-iters", "1", "--tensor-model-parallel-size", "3"}));
   EXPECT_EQ(together.code, 2);

@@ -17,6 +17,8 @@ Error usage(std::string detail, std::string hint = {}) {
 }
 
 Status check_architecture(const ArchitectureOptions& arch) {
+  if (int(arch.qr) + int(arch.md) + int(arch.weighted_pooling != WeightedPooling::kNone) > 1)
+    return usage("tables are of one kind: --qr-flag, --md-flag or --weighted-pooling", "drop the others");
   if (arch.mlp_bottom.size() < 2) {
     return usage(fmt::format("--arch-mlp-bot {} is not an MLP: it needs the number of dense features and one layer",
                              sizes_text(arch.mlp_bottom)),
