@@ -11,7 +11,7 @@ OptionGroup checkpoint_options(JobCheckpointOptions& target) {
            {"--save-dir-per-node", "", "",
             "--save-dir is a different folder on each node, for the files of that node's ranks",
             flag(target.folder_per_node), needs("--save-dir", "", kWhere)},
-           {"--save-interval", "N", "0", "save every N steps too, while training continues; 0: do not",
+           {"--save-interval", "N", "0", "save every N steps too; 0: do not",
             whole(target.interval), needs("--save-dir", "", kWhere)},
            {"--keep", "N", "0", "keep at most N checkpoints; 0: keep all", whole(target.keep, 0, 1 << 30),
             needs("--save-dir", "", kWhere)},

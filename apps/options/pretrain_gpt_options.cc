@@ -389,6 +389,7 @@ OptionGroup generation(PretrainGptCommand& command) {
 }  // namespace
 
 OptionTable pretrain_gpt_options(PretrainGptCommand& command) {
+  command.options.batches.global_batch = 0;  // not given: micro batch x data parallel size
   return {.groups = {model(command), data(command), batches(command), optimizer(command), ranks(command),
                      evaluation(command), checkpoints(command), output(command), generation(command)},
           .foreign = options_of_megatron(),
