@@ -69,7 +69,7 @@ int train(const tutti::cli::OptionParser& line, const tutti::cli::PretrainGptCom
 // What the table of options cannot know: whether this LibTorch multiplies f16, and the number of ranks. Every rank
 // checks this before it connects to the others, with the number of ranks in the environment.
 tutti::Status check(const tutti::gpt::Options& options) {
-  if (options.precision == tutti::gpt::Precision::kF16) {
+  if (options.model.precision == tutti::Precision::kF16) {
     if (const auto can = tutti::check_computes_in(tutti::DType::kF16); !can.ok())
       return tutti::cli::usage("--fp16: " + can.error().detail, "--bf16 has the range of f32 and needs no loss scale");
   }

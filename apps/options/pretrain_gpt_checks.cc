@@ -72,7 +72,7 @@ Status set_vocabulary(PretrainGptCommand& command, Texts texts) {
     // NullTokenizer has one more, for the end of a document.
     vocabulary = 1 + TUTTI_TRY(whole_number("--vocab-size", texts.value("--vocab-size"), 1, std::int64_t(1) << 30));
   }
-  o.shape.vocabulary = int(std::min<std::int64_t>(vocabulary, std::numeric_limits<int>::max()));
+  o.model.vocabulary = int(std::min<std::int64_t>(vocabulary, std::numeric_limits<int>::max()));
   for (const auto& [flag, token] : {std::pair("--eod-mask-loss", &o.masked_token),
                                     {"--reset-position-ids", &o.end_of_document},
                                     {"--reset-attention-mask", &o.end_of_document}}) {
@@ -87,13 +87,13 @@ Status set_vocabulary(PretrainGptCommand& command, Texts texts) {
   return {};
 }
 
-Status set_shape(GptShape& s, Texts texts) {
+Status set_shape(TransformerConfig& s, Texts texts) {
   if (!texts.has("--kv-channels") && s.hidden % s.heads != 0)
     return usage(fmt::format("--hidden-size {} cannot be divided into --num-attention-heads {}", s.hidden, s.heads),
                  fmt::format("--hidden-size {}, or give the dimension of a head: --kv-channels",
                              (s.hidden / s.heads + 1) * s.heads));
   if (!texts.has("--kv-channels")) s.head_size = s.hidden / s.heads;
-  if (!texts.is_given("--group-query-attention")) s.groups = s.heads;
+  if (!texts.is_given("--group-query-attention")) s.query_groups = s.heads;
   const bool swiglu = texts.is_given("--swiglu");
   s.activation = swiglu                             ? ActivationKind::kSwiglu
                  : texts.is_given("--squared-relu") ? ActivationKind::kSquaredRelu
@@ -105,10 +105,10 @@ Status set_shape(GptShape& s, Texts texts) {
 
 // A fixed loss scale goes with every precision, as in Megatron-LM; an adaptive one is for f16.
 Status set_precision(gpt::Options& o, Texts texts) {
-  constexpr std::pair<const char*, gpt::Precision> kKinds[] = {
-      {"--bf16", gpt::Precision::kBF16}, {"--fp16", gpt::Precision::kF16}, {"--fp64", gpt::Precision::kF64}};
+  constexpr std::pair<const char*, Precision> kKinds[] = {
+      {"--bf16", Precision::kBF16}, {"--fp16", Precision::kF16}, {"--fp64", Precision::kF64}};
   for (const auto& [flag, precision] : kKinds)
-    if (texts.is_given(flag)) o.precision = precision;
+    if (texts.is_given(flag)) o.model.precision = precision;
   LossScaleOptions scale;
   for (const auto& [name, target] : {std::pair("--loss-scale", &scale.fixed),
                                      {"--initial-loss-scale", &scale.initial},
@@ -119,7 +119,7 @@ Status set_precision(gpt::Options& o, Texts texts) {
        {std::pair("--loss-scale-window", &scale.window), {"--hysteresis", &scale.hysteresis}})
     if (texts.has(name)) *target = TUTTI_TRY(whole_number(name, texts.value(name), 1, kMostWhole));
   TUTTI_TRY(tutti::check(scale));
-  if (o.precision == gpt::Precision::kF16 || scale.fixed != 0) o.optimizer.loss_scale = scale;
+  if (o.model.precision == Precision::kF16 || scale.fixed != 0) o.optimizer.loss_scale = scale;
   return {};
 }
 
@@ -130,11 +130,11 @@ Status set_schedule(gpt::Options& o, Texts texts) {
                        *kGroup = "--microbatch-group-size-per-virtual-pipeline-stage";
   if (texts.has(kLayers)) {
     const auto each = TUTTI_TRY(whole_number(kLayers, texts.value(kLayers), 1, std::numeric_limits<int>::max() / 8));
-    if (o.shape.layers % (p.grid.pipeline * each) != 0)
-      return usage(fmt::format("{} layers cannot be divided into stages of {} ({}) on {} ranks", o.shape.layers, each,
+    if (o.model.layers % (p.grid.pipeline * each) != 0)
+      return usage(fmt::format("{} layers cannot be divided into stages of {} ({}) on {} ranks", o.model.layers, each,
                                kLayers, p.grid.pipeline),
                    fmt::format("{} N, which divides them as equally as possible", kStages));
-    p.chunks = int(o.shape.layers / (p.grid.pipeline * each));
+    p.chunks = int(o.model.layers / (p.grid.pipeline * each));
   }
   p.schedule = p.chunks > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneForwardOneBackward;
   if (texts.has(kSchedule)) {
@@ -170,7 +170,7 @@ Status set_batches(gpt::Options& o, Texts texts) {
     return usage(std::string(kRampUp) + " leads to --global-batch-size, which is not given");
   if (!texts.has(kSteps)) return {};
   try {
-    o.batches.steps = parse_batch_steps(texts.value(kSteps), o.shape.sequence_length);
+    o.batches.steps = parse_batch_steps(texts.value(kSteps), o.model.sequence_length);
   } catch (const Exception& failure) {
     return usage(std::string(kSteps) + ": " + failure.error().detail);
   }
@@ -202,9 +202,9 @@ Status set_optimizer(gpt::Options& o, Texts texts) {
 
 Status set_data(gpt::Options& o, Texts texts) {
   auto& d = o.data;
-  d.sequence_length = o.shape.sequence_length;
-  d.vocabulary = o.shape.vocabulary;
-  d.seed = std::uint32_t(o.seed);
+  d.sequence_length = o.model.sequence_length;
+  d.vocabulary = o.model.vocabulary;
+  d.seed = std::uint32_t(o.model.seed);
   const bool has_apart =
       texts.has("--train-data-path") || texts.has("--valid-data-path") || texts.has("--test-data-path");
   if (!d.mock && !has_apart && !texts.has("--data-path"))
@@ -241,7 +241,7 @@ std::vector<std::function<Status(const OptionTexts&)>> pretrain_gpt_checks(Pretr
   gpt::Options& o = command.options;
   return {[&o](Texts texts) { return check_required(o, texts); },
           [&command](Texts texts) { return set_vocabulary(command, texts); },
-          [&o](Texts texts) { return set_shape(o.shape, texts); },
+          [&o](Texts texts) { return set_shape(o.model, texts); },
           [&o](Texts texts) { return set_precision(o, texts); },
           [&o](Texts texts) { return set_ranks(o, texts); },
           [&o](Texts texts) { return set_batches(o, texts); },

@@ -102,7 +102,7 @@ Setter timeout(Duration& target) {
 
 OptionGroup model(PretrainGptCommand& command) {
   auto& o = command.options;
-  auto& s = o.shape;
+  auto& s = o.model;
   return {
       "Model",
       {{"--num-layers", "N", "", "transformer layers", whole(s.layers, 1, kMostInt)},
@@ -114,8 +114,8 @@ OptionGroup model(PretrainGptCommand& command) {
        {"--kv-channels", "N", "", "dimension of a head (hidden size / heads)", whole(s.head_size, 1, kMostInt)},
        {"--group-query-attention", "", "", "grouped-query attention: groups of heads share keys and values",
         flag_only()},
-       {"--num-query-groups", "N", "1", "with --group-query-attention: number of groups", whole(s.groups, 1, kMostInt),
-        needs("--group-query-attention", "", "give both")},
+       {"--num-query-groups", "N", "1", "with --group-query-attention: number of groups",
+        whole(s.query_groups, 1, kMostInt), needs("--group-query-attention", "", "give both")},
        {"--max-position-embeddings", "N", "", "number of positions of the model", whole(s.positions, 1, kMostInt)},
        {"--position-embedding-type", "KIND", "learned_absolute", "learned_absolute, rope or none",
         choice(s.position, {"learned_absolute", "rope", "none"})},
@@ -131,13 +131,13 @@ OptionGroup model(PretrainGptCommand& command) {
        {"--untie-embeddings-and-output-weights", "", "", "give the output layer its own weights", flag_off(s.tied)},
        {"--make-vocab-size-divisible-by", "N", "128",
         "pad the word embedding to a multiple of N x tensor parallel size rows",
-        whole(o.vocabulary_divisible_by, 1, kMostInt)},
-       {"--attention-dropout", "X", "0.1", "dropout of the attention weights", dropout(o.attention_dropout)},
+        whole(s.vocabulary_divisible_by, 1, kMostInt)},
+       {"--attention-dropout", "X", "0.1", "dropout of the attention weights", dropout(s.attention_dropout)},
        {"--hidden-dropout", "X", "0.1", "dropout of the embedding and of what is added to the residual",
-        dropout(o.hidden_dropout)},
-       {"--init-method-std", "X", "0.02", "standard deviation of the initial weights", real(o.initial_deviation, 0)},
+        dropout(s.hidden_dropout)},
+       {"--init-method-std", "X", "0.02", "standard deviation of the initial weights", real(s.initial_deviation, 0)},
        {"--seed", "N", "1234", "seed of weights, dropout and data",
-        whole(o.seed, 0, std::numeric_limits<std::uint32_t>::max())},
+        whole(s.seed, 0, std::numeric_limits<std::uint32_t>::max())},
        {"--bf16", "", "", "compute matrix products in bf16; weights and sums stay f32", flag_only(),
         excludes("--fp16", kOnePrecision) + excludes("--fp64", kOnePrecision)},
        {"--fp16", "", "", "compute matrix products in f16, with a loss scale (needs LibTorch 2.4)", flag_only(),
@@ -172,7 +172,7 @@ OptionGroup data(PretrainGptCommand& command) {
         excludes("--mock-data", kOneSource)},
        {"--test-data-path", "WORDS", "", "test data", blend(o.data.apart[2]), excludes("--mock-data", kOneSource)},
        {"--mock-data", "", "", "mock data: each sample counts up", flag(o.data.mock)},
-       {"--seq-length", "N", "", "sequence length in tokens", whole(o.shape.sequence_length, 1, kMostInt)},
+       {"--seq-length", "N", "", "sequence length in tokens", whole(o.model.sequence_length, 1, kMostInt)},
        {"--dataloader-type", "KIND", "single",
         "single: shuffle the samples once; cyclic: shuffle them again in each epoch", one_of({"single", "cyclic"})},
        {"--no-data-sharding", "", "", "cyclic: shuffle all data, not the shard of each replica", flag_only(),
