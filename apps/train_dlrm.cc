@@ -1,16 +1,12 @@
 // train_dlrm: the deep learning recommendation model, alone or on the ranks of a world.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/options/answering.h"
-#include "apps/options/command_line.h"
-#include "apps/options/help_text.h"
-#include "apps/options/tell_once.h"
 #include "apps/options/train_dlrm_options.h"
+#include "apps/options/training_program.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/models/dlrm/printed_lines.h"
@@ -22,7 +18,6 @@
 
 namespace {
 
-constexpr int kUsageError = 2;
 constexpr const char* kFooter = R"(
 Options, defaults and printed lines are those of dlrm_s_pytorch.py; docs/dlrm.md lists the differences. Give all ranks
 the same options. Rank 0 prints.
@@ -73,7 +68,7 @@ void report_exchange(const tutti::Group& world, const tutti::dlrm::Options& opti
                                                    "rows all the same"));
 }
 
-int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& options,
+int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& options,
           const tutti::CheckpointerOptions& checkpoints) {
   using namespace tutti;
   auto sources = dlrm::open_sources(options).or_throw();
@@ -83,7 +78,9 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   Options init_options;
   init_options.engine = options.backend;
   const auto world = init(init_options);
-  check_same_options(world, line.texts()).or_throw();
+  auto compared = line.compared();
+  compared.emplace_back("DLRM_ALLTOALL_IMPL", env("DLRM_ALLTOALL_IMPL").value_or("alltoall"));
+  check_same_options(world, compared).or_throw();
   const dlrm::Printer printer(world, options.report.print_all);
   if (world.size() > 1) {
     dlrm::Printer::line_of_all(dlrm::world_line(world.size(), world.rank(), world.local_rank()));
@@ -97,28 +94,16 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   return exit_code(result.training);
 }
 
-int act(const std::vector<std::string>& arguments) {
-  tutti::cli::DlrmCommandLine line;
-  CLI::App app(
-      "Trains the deep learning recommendation model (arXiv:1906.00091); on several ranks under tutti run, torchrun, "
-      "mpirun or srun.",
-      "train_dlrm");
-  tutti::cli::set_help(app, kFooter);
-  line.declare(app);
-  std::string local_rank;
-  tutti::cli::add_local_rank(app, local_rank);
-  if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
-  const auto command = line.interpret();
-  if (!command.ok()) {
-    tutti::cli::tell_once("train_dlrm", command.error());
-    return kUsageError;
-  }
-  return tutti::cli::run_training(arguments, local_rank,
-                                  [&] { return train(line, command->options, command->checkpoints); });
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  return tutti::cli::answering("train_dlrm", [&] { return act({argv + 1, argv + argc}); });
+  tutti::cli::TrainDlrmCommand command;
+  return tutti::cli::run_training_program(argc, argv,
+                                          {"train_dlrm",
+                                           "Trains the deep learning recommendation model (arXiv:1906.00091); on "
+                                           "several ranks under tutti run, torchrun, mpirun or srun.",
+                                           kFooter},
+                                          train_dlrm_options(command), [&](const tutti::cli::OptionParser& line) {
+                                            return train(line, command.options, command.checkpoints);
+                                          });
 }

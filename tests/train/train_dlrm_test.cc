@@ -105,12 +105,13 @@ TEST(TrainDlrm, MistakesGetASentenceAndExitCode2) {
   refused({"--loss-threshold", "2"}, "--loss-threshold needs a number from 0 to 1, not '2'");
   refused({"--quantize-emb-with-bit", "5"}, "there is no --quantize-emb-with-bit '5'");
   refused({"--activation-function", "gelu"},
-          "--activation-function gelu is not here: dlrm_s_pytorch.py never looks at it");
-  refused({"--save-onnx"}, "--save-onnx is not here: there is no ONNX export");
-  refused({"--use-gpu"}, "--use-gpu is not here");
+          "--activation-function gelu is not supported: hidden layers are ReLU and the last one is a sigmoid");
+  refused({"--save-onnx"}, "--save-onnx is not supported: there is no ONNX export");
+  refused({"--use-gpu"}, "--use-gpu is not supported");
   refused({"--num-batches", "1099511627776", "--mini-batch-size", "1099511627776"},
           "--num-batches 1099511627776 of 1099511627776 samples are more than can be counted");
-  refused({"--dist-backend", "nccl"}, "--dist-backend nccl");
+  refused({"--dist-backend", "nccl", "--use-gpu"}, "2 options are not supported:\n  --use-gpu: ");
+  refused({"--dist-backend", "nccl"}, "--dist-backend nccl is not supported: train_dlrm computes on CPUs");
 }
 
 TEST(TrainDlrm, AnExchangeThatSendsNothingIsWarnedOf) {
@@ -341,7 +342,7 @@ TEST(TrainDlrm, TheSameCommandGoesOn) {
   EXPECT_THAT(nowhere.err, HasSubstr("its data.batch is not there, where a whole number from 0 on"));
   EXPECT_THAT(nowhere.err, HasSubstr("it has a data.bath; "));
   EXPECT_THAT(train(0, options + Texts{"--keep=2"}).err,
-              HasSubstr("--save-interval and --keep are for --save-dir, which is not given"));
+              HasSubstr("--keep is for --save-dir, which is not given\nhint: say where to save: --save-dir DIR"));
   EXPECT_THAT(train(0, options + Texts{"--resume=a", "--load-model=b"}).err,
               HasSubstr("--resume and --load-model were both given"));
   EXPECT_THAT(train(0, Texts{"--inference-only", "--load-model=b", "--save-dir=a"}).err,

@@ -307,7 +307,8 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
     EXPECT_EQ(ended.code, 2) << ended.err;
     EXPECT_THAT(ended.err, HasSubstr(words));
   };
-  refused({"--keep", "2"}, "--save-interval and --keep are for --save-dir, which is not given");
+  refused({"--keep", "2"}, "--keep is for --save-dir, which is not given\nhint: say where to save: --save-dir DIR");
+  refused({"--save-interval", "5", "--keep", "2"}, "--save-interval and --keep are for --save-dir, which is not given");
   refused({"--save-dir", "a", "--keep-every", "2"}, "--keep-every is for --keep: without it all checkpoints stay");
   refused({"--save-dir", "a", "--save-interval", "-1"}, "--save-interval");
   refused({"--save-dir-per-node"}, "--save-dir-per-node is for --save-dir");

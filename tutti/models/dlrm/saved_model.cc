@@ -233,7 +233,7 @@ Result<Architecture> saved_architecture(const std::string& folder) {
   options.qr_collisions = whole(values, "qr_collisions");
   Options all;
   all.architecture = options;
-  TUTTI_TRY(check(all, {}));
+  TUTTI_TRY(check(all));
   return architecture_of(options, options.mlp_bottom.front(), rows, folder);
 }
 

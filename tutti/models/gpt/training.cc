@@ -51,12 +51,13 @@ GptDataOptions data_options(const Options& options) {
   return data;
 }
 
-// --load and --save as a Checkpointer takes them. Collective. Megatron-LM begins anew where --load has nothing yet.
+// The options as a Checkpointer knows them. Collective. As in Megatron-LM, a run starts from step 0 if --load names a
+// folder without a checkpoint.
 CheckpointerOptions checkpoint_options(const Group& world, const Options& options) {
   CheckpointerOptions made = options.checkpoints;
-  made.resume = made.folder.empty() ? "never" : "auto";
+  if (made.folder.empty()) made.resume = "never";
   made.weights_only = options.weights_only;
-  const Status can_save = made.folder.empty() ? Status() : of_option("--save", make_writable_folder(made.folder));
+  const Status can_save = made.folder.empty() ? Status() : of_option("--save-dir", make_writable_folder(made.folder));
   agree(world, can_save).or_throw();
   if (options.load.empty()) return made;
   const Status there = CheckpointReader::open(options.load, VerifyLevel::kFiles).status();

@@ -1,12 +1,12 @@
-// What Megatron-LM has and pretrain_gpt does not, each with a reason. An option that would change the model, its
-// training or what a run leaves behind is rejected. One that means what is always so here, or that changes nothing, is
-// accepted, and rank 0 warns of it: scripts carry many of these.
+// Options of Megatron-LM that pretrain_gpt does not have, each with the reason. An option that would change the model,
+// its training or what a run leaves behind is rejected. An option that means what is always so here, or that changes
+// nothing, is accepted, and rank 0 warns of it: scripts carry many of these.
 #include "apps/options/pretrain_gpt_options.h"
 
 namespace tutti::cli {
 namespace {
 
-constexpr const char* kLeaveOut = "leave it out";
+constexpr const char* kDrop = "drop it";
 constexpr const char* kTrace = "--trace FILE.json";
 constexpr const char* kTensorboard = "--tensorboard-dir DIR";
 constexpr const char* kConvert = "tutti ckpt import, tutti ckpt reshard";
@@ -32,15 +32,16 @@ constexpr const char* kRandom = "random numbers follow from step, sample and lay
 
 }  // namespace
 
-const std::vector<ForeignOption>& rejected_pretraining_options() {
+const std::vector<ForeignOption>& options_of_megatron() {
   static const std::vector<ForeignOption> options = {
-      {"--expert-model-parallel-size", true, kExperts, kLeaveOut},
-      {"--expert-tensor-parallel-size", true, kExperts, kLeaveOut},
-      {"--num-experts", true, kExperts, kLeaveOut},
-      {"--moe-router-topk", true, kExperts, kLeaveOut},
+      // Rejected.
+      {"--expert-model-parallel-size", true, kExperts, kDrop},
+      {"--expert-tensor-parallel-size", true, kExperts, kDrop},
+      {"--num-experts", true, kExperts, kDrop},
+      {"--moe-router-topk", true, kExperts, kDrop},
       {"--fp8-format", true, "there is no f8 arithmetic on CPUs", "--bf16"},
-      {"--decoupled-lr", true, kTwoRates, kLeaveOut},
-      {"--decoupled-min-lr", true, kTwoRates, kLeaveOut},
+      {"--decoupled-lr", true, kTwoRates, kDrop},
+      {"--decoupled-min-lr", true, kTwoRates, kDrop},
       {"--pipeline-model-parallel-layout", true, "stages are given by the layers of the first and of the last one",
        "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers"},
       {"--distribute-saved-activations", false, "--sequence-parallel divides what is kept", "--sequence-parallel"},
@@ -54,36 +55,29 @@ const std::vector<ForeignOption>& rejected_pretraining_options() {
       {"--model-parallel-size", true, "Megatron-LM has renamed it", "--tensor-model-parallel-size N"},
       {"--batch-size", true, "Megatron-LM has renamed it", "--micro-batch-size N"},
       {"--warmup", true, "Megatron-LM has renamed it", "--lr-warmup-fraction X"},
-      {"--calculate-per-token-loss", false, "the loss of a step is the mean of its microbatches", kLeaveOut},
-      {"--add-qkv-bias", false, "all linear layers have a bias, or with --disable-bias-linear none has", kLeaveOut},
+      {"--calculate-per-token-loss", false, "the loss of a step is the mean of its microbatches", kDrop},
+      {"--add-qkv-bias", false, "all linear layers have a bias, or with --disable-bias-linear none has", kDrop},
       {"--use-rotary-position-embeddings", false, "Megatron-LM has renamed it", "--position-embedding-type rope"},
       {"--rotary-interleaved", false, "rotary positions turn the halves of a head, as GPT-NeoX does",
-       "leave it out; weights that were trained with it do not fit"},
-      {"--qk-layernorm", false, "queries and keys are not normalised", kLeaveOut},
-      {"--apply-layernorm-1p", false, "the weights of norms are stored in full, not as their difference from 1",
-       kLeaveOut},
-      {"--label-smoothing", true, "the loss is the cross entropy of the one right token", kLeaveOut},
+       "drop it; weights that were trained with it do not fit"},
+      {"--qk-layernorm", false, "queries and keys are not normalised", kDrop},
+      {"--apply-layernorm-1p", false, "the weights of norms are stored in full, not as their difference from 1", kDrop},
+      {"--label-smoothing", true, "the loss is the cross entropy of the one right token", kDrop},
       {"--full-validation", false, "an evaluation is --eval-iters batches", "--eval-iters N"},
-      {"--tiktoken-num-special-tokens", true, "Megatron-LM's JSON file always has 1000 special tokens", kLeaveOut},
-      {"--tiktoken-special-tokens", true, "special tokens of Megatron-LM's JSON file keep Megatron-LM's names",
-       kLeaveOut},
-      {"--vocab-extra-ids", true, "there is no masked language model", kLeaveOut},
+      {"--tiktoken-num-special-tokens", true, "Megatron-LM's JSON file always has 1000 special tokens", kDrop},
+      {"--tiktoken-special-tokens", true, "special tokens of Megatron-LM's JSON file keep Megatron-LM's names", kDrop},
+      {"--vocab-extra-ids", true, "there is no masked language model", kDrop},
       {"--ckpt-convert-format", true, kOneFormat, kConvert},
       {"--ckpt-convert-save", true, kOneFormat, kConvert},
       {"--use-checkpoint-args", false, "a checkpoint does not set options",
        "give the options of the run that saved; those that do not fit are named"},
-      {"--use-checkpoint-opt_param-scheduler", false, "schedules follow from the samples consumed", kLeaveOut},
+      {"--use-checkpoint-opt_param-scheduler", false, "schedules follow from the samples consumed", kDrop},
       {"--use-pytorch-profiler", false, "there is no Python here to profile", kTrace},
-      {"--log-memory-to-tensorboard", false, "events have no memory", kLeaveOut},
+      {"--log-memory-to-tensorboard", false, "events have no memory", kDrop},
       {"--wandb-project", true, "nothing is sent over the network", kTensorboard},
       {"--wandb-exp-name", true, "nothing is sent over the network", kTensorboard},
       {"--wandb-save-dir", true, "nothing is sent over the network", kTensorboard},
-  };
-  return options;
-}
-
-const std::vector<ForeignOption>& ignored_pretraining_options() {
-  static const std::vector<ForeignOption> options = {
+      // Accepted.
       {"--use-mcore-models", false, kAlways},
       {"--transformer-impl", true, kCuda},
       {"--use-flash-attn", false, kCuda},
