@@ -34,7 +34,8 @@ bool is_decayed(const at::Tensor& parameter) { return parameter.dim() > 1; }
 
 double squares_of(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.contiguous();
-  return sum_of_squares_of(dense.data_ptr(), std::size_t(dense.numel()), dense.scalar_type() == at::kDouble);
+  const auto dtype = dense.scalar_type() == at::kDouble ? DType::kF64 : DType::kF32;
+  return tutti::squares_of(dtype, dense.data_ptr(), std::size_t(dense.numel())).value;
 }
 
 }  // namespace

@@ -83,9 +83,9 @@ void Reducer::State::average_with_peers(std::vector<Bucket>& list) {
       average_out_of_reach(*bucket, range);
       continue;
     }
-    average_part(group, range.bytes.dtype, range.bytes.count, std::span(places).subspan(k * ranks, ranks),
-                 [&, bucket = bucket, &range = range](const NonFiniteTile& tile)
-                     TUTTI_REQUIRES(mutex) { look_into(*bucket, range, tile); });
+    tutti::average_with_peers(group, range.bytes.dtype, range.bytes.count, std::span(places).subspan(k * ranks, ranks),
+                              [&, bucket = bucket, &range = range](const AverageTile& tile)
+                                  TUTTI_REQUIRES(mutex) { look_into(*bucket, range, tile); });
   }
 }
 
@@ -97,29 +97,23 @@ void Reducer::State::average_out_of_reach(const Bucket& bucket, const GradientRa
   group.run(all_reduce_of(range.bytes)).or_throw();
 }
 
-// Which parameters lie in the tile, and whose they are.
-void Reducer::State::look_into(const Bucket& bucket, const GradientRange& range, const NonFiniteTile& tile) {
-  const DType dtype = range.bytes.dtype;
-  const std::size_t size = size_of(dtype);
-  const auto look = [&](std::size_t parameter, std::size_t begin, std::size_t end) TUTTI_REQUIRES(mutex) {
-    begin = std::max(begin, tile.begin);
-    end = std::min(end, tile.begin + tile.count);
+// Which parameters of the tile are not finite, and on which rank.
+void Reducer::State::look_into(const Bucket& bucket, const GradientRange& range, const AverageTile& tile) {
+  const std::size_t size = size_of(range.bytes.dtype), first = std::size_t(tile.begin);
+  const auto check = [&](std::size_t parameter, std::size_t begin, std::size_t end) TUTTI_REQUIRES(mutex) {
+    begin = std::max(begin, first);
+    end = std::min(end, first + std::size_t(tile.count));
     if (begin >= end) return;
-    const auto is_finite = [&](const void* of_tile) {
-      return all_finite(dtype, static_cast<const std::byte*>(of_tile) + (begin - tile.begin) * size, end - begin);
-    };
-    if (is_finite(tile.average)) return;
-    int maker = Found::kOnTheWay;
-    for (std::size_t r = tile.given.size(); r-- > 0;)
-      if (!is_finite(tile.given[r])) maker = int(r);
-    watch.note(group, {parameter, maker});
+    const auto* const average = static_cast<const std::byte*>(tile.average) + (begin - first) * size;
+    if (all_finite(tile.dtype, average, end - begin)) return;
+    watch.note(group, {parameter, rank_of_non_finite(tile.dtype, tile.gradients, begin - first, end - begin)});
   };
-  if (range.parameter) return look(*range.parameter, 0, range.bytes.count);
+  if (range.parameter) return check(*range.parameter, 0, range.bytes.count);
   for (const auto index : bucket.parameters) {
     const auto& window = parameters[index].window;
     if (!window.defined()) continue;
     const auto offset = static_cast<const std::byte*>(window.data_ptr()) - static_cast<std::byte*>(range.bytes.data);
-    look(index, std::size_t(offset) / size, std::size_t(offset) / size + std::size_t(window.numel()));
+    check(index, std::size_t(offset) / size, std::size_t(offset) / size + std::size_t(window.numel()));
   }
 }
 

@@ -105,7 +105,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   void look_at_hooks_averages(const Bucket& bucket) TUTTI_REQUIRES(mutex);
   void average_with_peers(std::vector<Bucket>& buckets) TUTTI_REQUIRES(mutex);
   void average_out_of_reach(const Bucket& bucket, const GradientRange& range) TUTTI_REQUIRES(mutex);
-  void look_into(const Bucket& bucket, const GradientRange& range, const NonFiniteTile& tile) TUTTI_REQUIRES(mutex);
+  void look_into(const Bucket& bucket, const GradientRange& range, const AverageTile& tile) TUTTI_REQUIRES(mutex);
   // Every rank calls; whether one was found. A meeting, if it looks at all.
   bool decide_on_non_finite(Give give) TUTTI_REQUIRES(mutex);
   int rank_of_kept_gradient(std::size_t parameter, Give give) const TUTTI_REQUIRES(mutex);
