@@ -14,9 +14,11 @@
 #include "tutti/parallel/tensor/parameter_layout.h"
 #include "tutti/trace/timers.h"
 
-namespace tutti::gpt {
-
+namespace tutti {
 class LeveledTimers;
+}
+
+namespace tutti::gpt {
 
 struct StepScale {
   double loss_scale = 1;             // gradients were multiplied by it

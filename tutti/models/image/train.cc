@@ -16,14 +16,13 @@
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/data/loader.h"
 #include "tutti/models/image/evaluation.h"
 #include "tutti/models/image/models.h"
 #include "tutti/models/image/pictures.h"
-#include "tutti/models/image/same_options.h"
 #include "tutti/models/image/training_state.h"
 #include "tutti/models/image/turns.h"
 #include "tutti/models/image/weights_step.h"
@@ -34,7 +33,8 @@
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/region.h"
-#include "tutti/trace/step_line.h"
+#include "tutti/training/same_run.h"
+#include "tutti/training/step_line.h"
 
 namespace tutti {
 namespace {
