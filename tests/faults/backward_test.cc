@@ -55,7 +55,7 @@ class InBackward : public ::testing::TestWithParam<Case> {
       const auto& param = GetParam();
       at::set_num_threads(1);
       DataParallelOptions options{
-          .first_bucket_bytes = 1, .bucket_bytes = 1, .in_place_bytes = 100'000, .overlap = param.overlap};
+          .first_bucket_bytes = 1, .bucket_cap_mb = mebibytes(1), .in_place_bytes = 100'000, .overlap = param.overlap};
       if (param.hook) options.hook = param.hook();
       const auto net = std::make_shared<Net>(/*sparse=*/param.stage == 0);
       DataParallel ddp(net, world, options);

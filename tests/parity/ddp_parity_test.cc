@@ -176,19 +176,21 @@ TEST_P(DataParallelParity, RanksEqualOneProcess) {
 
 INSTANTIATE_TEST_SUITE_P(
     , DataParallelParity,
-    testing::Values(
-        Case{"two_f64", 2}, Case{"three_f64", 3}, Case{"four_f64", 4}, Case{"two_f32", 2, at::kFloat},
-        Case{"four_f32", 4, at::kFloat}, Case{"views", 2, at::kDouble, {.gradients_as_views = true}},
-        Case{"views_zeroed_in_place", 3, at::kDouble, {.gradients_as_views = true}, 1, true},
-        Case{"zeroed_in_place", 2, at::kDouble, {}, 1, true},
-        Case{"overlapped", 3, at::kDouble, {.overlap = Overlap::kOn}},
-        Case{"not_overlapped", 2, at::kDouble, {.overlap = Overlap::kOff}},
-        Case{"many_buckets", 2, at::kDouble, {.first_bucket_bytes = 1, .bucket_bytes = 1, .overlap = Overlap::kOn}},
-        Case{"everything_packed", 3, at::kDouble, {.in_place_bytes = std::size_t(1) << 40}},
-        Case{"nothing_packed", 3, at::kDouble, {.in_place_bytes = 0}},
-        Case{"without_heap", 2, at::kDouble, {.heap_tensors = false}},
-        Case{"accumulated", 2, at::kDouble, {.overlap = Overlap::kOn}, 2},
-        Case{"accumulated_views", 3, at::kDouble, {.gradients_as_views = true}, 5}),
+    testing::Values(Case{"two_f64", 2}, Case{"three_f64", 3}, Case{"four_f64", 4}, Case{"two_f32", 2, at::kFloat},
+                    Case{"four_f32", 4, at::kFloat}, Case{"views", 2, at::kDouble, {.gradient_as_bucket_view = true}},
+                    Case{"views_zeroed_in_place", 3, at::kDouble, {.gradient_as_bucket_view = true}, 1, true},
+                    Case{"zeroed_in_place", 2, at::kDouble, {}, 1, true},
+                    Case{"overlapped", 3, at::kDouble, {.overlap = Overlap::kOn}},
+                    Case{"not_overlapped", 2, at::kDouble, {.overlap = Overlap::kOff}},
+                    Case{"many_buckets",
+                         2,
+                         at::kDouble,
+                         {.first_bucket_bytes = 1, .bucket_cap_mb = mebibytes(1), .overlap = Overlap::kOn}},
+                    Case{"everything_packed", 3, at::kDouble, {.in_place_bytes = std::size_t(1) << 40}},
+                    Case{"nothing_packed", 3, at::kDouble, {.in_place_bytes = 0}},
+                    Case{"without_heap", 2, at::kDouble, {.heap_tensors = false}},
+                    Case{"accumulated", 2, at::kDouble, {.overlap = Overlap::kOn}, 2},
+                    Case{"accumulated_views", 3, at::kDouble, {.gradient_as_bucket_view = true}, 5}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -129,8 +129,8 @@ class NonFiniteInFinish : public testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(
     , NonFiniteInFinish,
     testing::Values(Way{"peers", "shm", with([](auto&) {})},
-                    Way{"peers_views", "shm", with([](auto& o) { o.gradients_as_views = true; })},
-                    Way{"peers_find_unused", "shm", with([](auto& o) { o.find_unused = true; })},
+                    Way{"peers_views", "shm", with([](auto& o) { o.gradient_as_bucket_view = true; })},
+                    Way{"peers_find_unused", "shm", with([](auto& o) { o.find_unused_parameters = true; })},
                     Way{"out_of_reach", "shm", with([](auto& o) { o.heap_tensors = false; })},
                     Way{"overlapped", "shm", with([](auto& o) { o.overlap = Overlap::kOn; }), false},
                     Way{"links", "tcp", with([](auto&) {})},
@@ -217,7 +217,7 @@ TEST(NonFinite, IsToldOfDelayedOnesWhenTheyAreAveraged) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     at::set_num_threads(1);
     const auto net = make_net();
-    DataParallel ddp(net, world, with([](auto& o) { o.delayed = {"out.weight"}; }));
+    DataParallel ddp(net, world, with([](auto& o) { o.delay_all_reduce_named_params = {"out.weight"}; }));
     const Poison poison(*net, "out.weight", 5, world.rank() ? kNan : 0);
     loss_of(ddp).backward();
     ddp.finish();

@@ -90,7 +90,7 @@ Taken train(const Group& world, int stage) {
   auto model = make_model();
   double parameters = 0;
   for (const auto& parameter : model->parameters()) parameters += double(parameter.numel());
-  DataParallel ddp(model.ptr(), world, {.bucket_bytes = kBucket});
+  DataParallel ddp(model.ptr(), world, {.bucket_cap_mb = mebibytes(kBucket)});
   ShardedOptimizer optimizer(ddp, AdamOptions{}, {.stage = stage});
   for (int step = 0; step < 3; ++step) {
     ddp.forward(x).square().mean().backward();

@@ -69,7 +69,7 @@ template <class Step>
 void train(const Group& world, DataParallel<Net>& ddp, const Case& param, const Step& step) {
   auto generator = at::detail::createCPUGenerator(std::uint64_t(world.rank() + 1));
   for (int k = 0; k < kSteps; ++k) {
-    const bool leave_out = param.parallel.find_unused && (k % 3 == 2 || (k % 2 == 1 && world.rank() == 0));
+    const bool leave_out = param.parallel.find_unused_parameters && (k % 3 == 2 || (k % 2 == 1 && world.rank() == 0));
     const auto x = at::randn({kBatch, 97}, generator, at::kDouble).to(param.type);
     ddp.forward(x, !leave_out).square().mean().backward();
     step();
@@ -142,8 +142,8 @@ const SgdOptions kMomentum = {.lr = 0.1, .momentum = 0.9};
 const SgdOptions kNesterov = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
 const DataParallelOptions kLargeFrom4K = {.in_place_bytes = 4096}, kAllLarge = {.in_place_bytes = 0},
                           kOverlapped = {.in_place_bytes = 4096, .overlap = Overlap::kOn},
-                          kUnused = {.in_place_bytes = 4096, .find_unused = true},
-                          kViews = {.in_place_bytes = std::size_t(1) << 40, .gradients_as_views = true},
+                          kUnused = {.in_place_bytes = 4096, .find_unused_parameters = true},
+                          kViews = {.in_place_bytes = std::size_t(1) << 40, .gradient_as_bucket_view = true},
                           kPrivate = {.in_place_bytes = 4096, .heap_tensors = false};
 const std::vector<ParameterGroup> kGroups = {
     {.names = {"in.bias", "out.bias"}, .rule = AdamOptions{.lr = 0.1, .weight_decay = 0.1}},

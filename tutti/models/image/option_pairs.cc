@@ -12,7 +12,7 @@ constexpr NamedOption<ImageOptions> kImageOptions[] = {
     {"--compress f16", [](const ImageOptions& o) { return o.compression == Compression::kF16; }},
     {"--precision f16", [](const ImageOptions& o) { return o.parallel.autocast == DType::kF16; }},
     {"--check-gradients off", [](const ImageOptions& o) { return o.parallel.finite_check == FiniteCheck::kOff; }},
-    {"--views", [](const ImageOptions& o) { return o.parallel.gradients_as_views; }},
+    {"--views", [](const ImageOptions& o) { return o.parallel.gradient_as_bucket_view; }},
     {"--overlap on", [](const ImageOptions& o) { return o.parallel.overlap == Overlap::kOn; }},
     {"--overlap off", [](const ImageOptions& o) { return o.parallel.overlap == Overlap::kOff; }},
     {"--sharded on", [](const ImageOptions& o) { return o.sharding == Sharding::kOn; }},

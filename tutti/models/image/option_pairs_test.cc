@@ -41,7 +41,7 @@ std::vector<ImageChoice> image_choices(const std::string& folder) {
       {"--check-gradients off", "check", false, [](O& o) { o.parallel.finite_check = FiniteCheck::kOff; }},
       {"--check-gradients before", "check", false, [](O& o) { o.parallel.finite_check = FiniteCheck::kReport; }},
       {"--deterministic", "deterministic", false, [](O& o) { o.deterministic = true; }},
-      {"--views", "views", false, [](O& o) { o.parallel.gradients_as_views = true; }},
+      {"--views", "views", false, [](O& o) { o.parallel.gradient_as_bucket_view = true; }},
       {"--no-heap", "heap", false, [](O& o) { o.parallel.heap_tensors = false; }},
       {"--overlap on", "overlap", false, [](O& o) { o.parallel.overlap = Overlap::kOn; }},
       {"--overlap off", "overlap", false, [](O& o) { o.parallel.overlap = Overlap::kOff; }},

@@ -405,7 +405,7 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--check-replicas", text(options.check_replicas)},
           {"--check-gradients", name(options.parallel.finite_check)},
           {"--overlap", name(options.parallel.overlap)},
-          {"--views", options.parallel.gradients_as_views ? "on" : "off"},
+          {"--views", options.parallel.gradient_as_bucket_view ? "on" : "off"},
           {"--sharded", name(options.sharding)},
           {"--stage", text(options.sharded_stage)},
           {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},

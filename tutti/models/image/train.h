@@ -39,8 +39,8 @@ struct ImageTrainingOptions {
   UpdateRule rule = SgdOptions{.lr = 0.05, .momentum = 0.9};
   double clip_grad_norm = 0;  // 0: not
 
-  // Of it: overlap, gradients_as_views, heap_tensors, logical_ranks (accumulate must be 1), autocast, finite_check (in
-  // 16 bits always kReport).
+  // Of it: overlap, gradient_as_bucket_view, heap_tensors, logical_ranks (accumulate must be 1), autocast, finite_check
+  // (in 16 bits always kReport).
   DataParallelOptions parallel;
   Compression compression = Compression::kNone;
   Sharding sharding = Sharding::kAuto;

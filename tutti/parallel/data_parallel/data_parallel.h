@@ -52,7 +52,7 @@ class DataParallel {
 
   // After backward(): waits until every gradient is the average over the ranks. Throws Exception with the root cause;
   // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
-  // unless `find_unused` is set. A gradient that is not finite is an error that leaves the group as it was
+  // unless `find_unused_parameters` is set. A gradient that is not finite is an error that leaves the group as it was
   // (DataParallelOptions::finite_check).
   void finish() { reducer_->finish(); }
 
@@ -61,8 +61,8 @@ class DataParallel {
   // The turn of the next of them begins; its forward() and backward() follow.
   void begin_logical_rank(int number) { reducer_->begin_logical_rank(number); }
 
-  // For parameters in DataParallelOptions::delayed: averages what their gradients have added up to since the last call.
-  // Every rank calls. zero_grad() leaves them alone until then.
+  // For parameters in DataParallelOptions::delay_all_reduce_named_params: averages what their gradients have added up
+  // to since the last call. Every rank calls. zero_grad() leaves them alone until then.
   void average_delayed() { reducer_->average_delayed(); }
 
   // With DataParallelOptions::finite_check: what the last finish() found, the same on every rank.

@@ -84,7 +84,7 @@ TEST_P(SteadyStep, TakesNoLargeMemory) {
 INSTANTIATE_TEST_SUITE_P(
     , SteadyStep,
     testing::Values(Case{"stage1", {}, {}, 1}, Case{"stage2", {}, {}, 2}, Case{"plain"},
-                    Case{"overlapped", {.overlap = Overlap::kOn}}, Case{"views", {.gradients_as_views = true}},
+                    Case{"overlapped", {.overlap = Overlap::kOn}}, Case{"views", {.gradient_as_bucket_view = true}},
                     Case{"checked", {.finite_check = FiniteCheck::kReport}}, Case{"bf16", {}, bf16_compression},
                     Case{"power_sgd", {}, [] { return std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2}); }}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "tutti/base/error.h"
@@ -64,6 +65,7 @@ GradientNorm gradient_norm(std::span<const NamedTensor> parameters) {
     total += squares;
   }
   result.norm = total.norm();
+  if (result.finite() && !std::isfinite(result.norm)) result.non_finite = kNormOverflows;
   return result;
 }
 

@@ -69,7 +69,7 @@ GradientNorm norm_over_ranks(const Group& group, const Group& model, const Gradi
                       .non_finite = non_finite_over_ranks(group, model, findings.non_finite, name)};
   if (!result.finite()) return result;
   result.norm = norm_of_scaled(over_ranks(findings.squares.scaled, findings.tail_squares.scaled));
-  if (!std::isfinite(result.norm)) result.non_finite = "the norm of the gradients is more than f64 holds";
+  if (!std::isfinite(result.norm)) result.non_finite = kNormOverflows;
   return result;
 }
 

@@ -29,6 +29,7 @@ struct SumOfSquares {
     return *this;
   }
 };
+inline constexpr const char* kNormOverflows = "the norm of the gradients is more than f64 holds";
 // On the calling thread.
 SumOfSquares squares_of_tile(DType dtype, const void* values, std::size_t count);
 // On as many threads as LibTorch uses. The bits do not depend on their number.

@@ -106,7 +106,7 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
       reducer_(reducer),
       stage_(options.stage),
       as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),
-      checks_(reducer.checks_in_reduction()) {
+      checks_(reducer.looks_in_reduction()) {
   TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
                 "; expected 1 or 2 (for 3 see FullySharded)");
   reducer_.attach_optimizer(*this);

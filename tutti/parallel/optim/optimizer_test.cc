@@ -299,6 +299,18 @@ TEST(Clipping, GoesWithTheGradientsThatItWasFor) {
   EXPECT_TRUE(at::equal(left_out.parameters[0], plain.parameters[0]));
 }
 
+TEST(Clipping, SquaresOfF64MayOverflow) {
+  auto weight = at::zeros({40000}, at::kDouble).requires_grad_();
+  weight.mutable_grad() = at::full({40000}, 3e200, at::kDouble);
+  const auto result = clip_grad_norm(std::vector<NamedTensor>{{"weight", weight}}, 1);
+  EXPECT_TRUE(result.finite()) << result.non_finite;
+  EXPECT_NEAR(result.norm / 6e202, 1, 1e-12);
+  EXPECT_NEAR(weight.grad()[7].item<double>(), 0.005, 1e-12);
+  weight.mutable_grad()[3] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(clip_grad_norm(std::vector<NamedTensor>{{"weight", weight}}, 1).non_finite,
+            "the gradient of weight has a NaN or an infinity");
+}
+
 TEST(Clipping, NamesTheParameterWithANaNAndLeavesGradientsAlone) {
   Gradients g(1);
   g.parameters[1].mutable_grad()[3] = std::numeric_limits<double>::quiet_NaN();

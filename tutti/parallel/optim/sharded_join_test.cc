@@ -88,10 +88,10 @@ TEST(JoinUnevenSharded, GoesWithTheOtherOptions) {
   at::set_num_threads(1);
   for (const int stage : {1, 2}) {
     JoinCase unused{.batches = {1, 4, 2}, .stage = stage}, fixed = unused, overlapped = unused, views = unused;
-    unused.parallel.find_unused = true;
+    unused.parallel.find_unused_parameters = true;
     fixed.parallel.static_graph = true;
     overlapped.parallel.overlap = Overlap::kOn;
-    views.parallel.gradients_as_views = true;
+    views.parallel.gradient_as_bucket_view = true;
     for (const auto& param : {unused, fixed, overlapped, views}) expect_the_same_bits(param);
   }
 }

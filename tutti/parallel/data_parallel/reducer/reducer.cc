@@ -129,7 +129,7 @@ void Reducer::before_forward() {
   if (state.options.broadcast_buffers && state.group.size() > 1)
     broadcast_values(state.group, state.not_ignored(buffers_of(*state.module)),
                      state.joining ? state.joining->now.root : 0);
-  if (!state.options.gradients_as_views) return;
+  if (!state.options.gradient_as_bucket_view) return;
   for (auto& parameter : state.parameters) {
     if (parameter.tensor.grad().defined() || !parameter.window.defined()) continue;
     parameter.window.zero_();
@@ -166,7 +166,7 @@ void Reducer::State::finish_step(Give give) {
   non_finite.reset();
   decide_on_non_finite(give);
   // Which parameters are used is known without asking, unless ranks may differ in it.
-  const auto used = used_anywhere(options.find_unused || arrivals->learning(), give);
+  const auto used = used_anywhere(options.find_unused_parameters || arrivals->learning(), give);
   if (taker) {
     taker->taken(used, average_factor());
   } else if (give == Give::kGradients) {
@@ -181,7 +181,7 @@ void Reducer::State::finish_step(Give give) {
   totals.last_exposed_seconds = seconds_since(begin);
   totals.exposed_seconds += totals.last_exposed_seconds;
   if (arrivals->learning()) learn_static_graph(give);
-  if (!order_is_final && !options.find_unused) {
+  if (!order_is_final && !options.find_unused_parameters) {
     adopt_observed_order();
   } else {
     begin_step();

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "tutti/base/text.h"
@@ -71,6 +72,9 @@ void Reducer::State::require_sensible_options() const {
     throw Exception(mistake(std::move(detail), std::move(hint)));
   };
   require_no_excluded_pair();
+  if (!(options.bucket_cap_mb >= 0 && std::isfinite(options.bucket_cap_mb)))
+    refuse(fmt::format("DataParallelOptions::bucket_cap_mb is {}", options.bucket_cap_mb),
+           "give the size of a bucket in MiB, 0 for a bucket for each parameter");
   const Autocast computes_in_it(options.autocast);  // better asked here than in the first forward()
   const auto tensors = tensors_of(*module);
   std::unordered_set<std::string> known;
@@ -83,8 +87,8 @@ void Reducer::State::require_sensible_options() const {
     }
   };
   if (tensors.empty()) return;
-  require_known("ignore", options.ignore);
-  require_known("delayed", options.delayed);
+  require_known("params_and_buffers_to_ignore", options.params_and_buffers_to_ignore);
+  require_known("delay_all_reduce_named_params", options.delay_all_reduce_named_params);
   require_known("sparse", options.sparse);
 }
 
@@ -120,7 +124,8 @@ void Reducer::State::require_something_to_train() const {
     refuse("the model has no parameters, so there is nothing to average",
            "register those that it has, and its modules (register_parameter, register_module)");
   if (std::any_of(ignored.begin(), ignored.end(), [](const at::Tensor& one) { return one.requires_grad(); }))
-    refuse("DataParallelOptions::ignore names all parameters that require a gradient", "leave some out of the list");
+    refuse("DataParallelOptions::params_and_buffers_to_ignore names all parameters that require a gradient",
+           "leave some out of the list");
   refuse(fmt::format("of the model's {} parameters none requires a gradient, so there is nothing to average", all),
          "call requires_grad_() of those to train before DataParallel is made");
 }
@@ -132,16 +137,16 @@ std::vector<std::string> Reducer::State::option_lines() const {
     return "[" + join(list, ", ") + "]";
   };
   return {line("first_bucket_bytes", options.first_bucket_bytes),
-          line("bucket_bytes", options.bucket_bytes),
+          line("bucket_cap_mb", options.bucket_cap_mb),
           line("in_place_bytes", options.in_place_bytes),
           line("overlap", enumerator(options.overlap)),
           line("broadcast_buffers", options.broadcast_buffers),
-          line("find_unused", options.find_unused),
-          line("gradients_as_views", options.gradients_as_views),
+          line("find_unused_parameters", options.find_unused_parameters),
+          line("gradient_as_bucket_view", options.gradient_as_bucket_view),
           line("heap_tensors", options.heap_tensors),
           line("static_graph", options.static_graph),
-          line("ignore", names(options.ignore)),
-          line("delayed", names(options.delayed)),
+          line("params_and_buffers_to_ignore", names(options.params_and_buffers_to_ignore)),
+          line("delay_all_reduce_named_params", names(options.delay_all_reduce_named_params)),
           line("sparse", names(options.sparse)),
           line("hook", options.hook ? options.hook->name() : "none"),
           line("finite_check", enumerator(options.finite_check)),
@@ -159,7 +164,7 @@ void Reducer::State::require_all_ready() const {
   if (arrivals->none_came())
     end_group("finish() found no gradient of this step",
               "call it once after each backward(), of an output of forward()");
-  if (options.find_unused) return;
+  if (options.find_unused_parameters) return;
   std::vector<std::string> missing, rarer;
   for (const auto index : arrivals->missing()) {
     missing.push_back(parameters[index].name);
@@ -170,9 +175,10 @@ void Reducer::State::require_all_ready() const {
   const auto detail = fmt::format("{} of {} parameters got no gradient in this step: {}", missing.size(),
                                   parameters.size(), shown(missing));
   if (!options.static_graph)
-    end_group(detail, "let every parameter take part in the loss, or set DataParallelOptions::find_unused");
-  end_group(rarer.empty() ? detail : "in this step the gradient of " + shown(rarer),
-            "static_graph promises that every step uses what the first one did; without it, set find_unused");
+    end_group(detail, "let every parameter take part in the loss, or set DataParallelOptions::find_unused_parameters");
+  end_group(
+      rarer.empty() ? detail : "in this step the gradient of " + shown(rarer),
+      "static_graph promises that every step uses what the first one did; without it, set find_unused_parameters");
 }
 
 void Reducer::State::tell_too_often(std::size_t index) const {
@@ -198,7 +204,7 @@ void Reducer::State::tell_differing_graphs(std::size_t index, Give give) const {
   TUTTI_INVARIANT(other != counts.end(), "the gradient of ", parameters[index].name, " came equally often everywhere");
   Error error = mistake(fmt::format("the gradient of {} came {} on rank {}, but {} on rank {}", parameters[index].name,
                                     times(*first), first - counts.begin(), times(*other), other - counts.begin()),
-                        "static_graph promises the same on every rank; without it, set find_unused");
+                        "static_graph promises the same on every rank; without it, set find_unused_parameters");
   error.code = Code::kMismatch;
   throw Exception(error);
 }

@@ -132,7 +132,7 @@ bool Reducer::State::decide_on_non_finite(Give give) {
 
 int Reducer::State::rank_of_kept_gradient(std::size_t index, Give give) const {
   const auto& parameter = parameters[index];
-  if (!parameter.window.defined() || options.gradients_as_views) return Found::kUnknownRank;
+  if (!parameter.window.defined() || options.gradient_as_bucket_view) return Found::kUnknownRank;
   NonFiniteWatch own;
   const auto& gradient = parameter.tensor.grad();
   if (give == Give::kGradients && gradient.defined() && !at::isfinite(gradient).all().item<bool>())

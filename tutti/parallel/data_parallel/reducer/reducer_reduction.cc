@@ -52,7 +52,7 @@ void Reducer::State::fill_window(std::size_t index, Give give) {
   }
   if (gradient.data_ptr() != parameter.window.data_ptr()) {
     parameter.window.copy_(gradient);
-    if (options.gradients_as_views) {
+    if (options.gradient_as_bucket_view) {
       gradient = parameter.window;
     } else if (taker) {
       gradient = at::Tensor();
@@ -220,7 +220,7 @@ void Reducer::State::write_back(std::size_t index) {
   } else if (gradient.defined()) {
     if (gradient.data_ptr() != average.data_ptr()) gradient.copy_(average);
   } else {
-    gradient = parameter.window.defined() && !options.gradients_as_views ? average.clone() : average;
+    gradient = parameter.window.defined() && !options.gradient_as_bucket_view ? average.clone() : average;
   }
 }
 
