@@ -158,6 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"plain_sgd", 2, SgdOptions{}}, Case{"nesterov_and_decay", 2, kNesterov},
         Case{"adagrad", 2, AdagradOptions{.initial_accumulator_value = 0.1}},
         Case{"amsgrad", 2, AdamOptions{.lr = 0.02, .amsgrad = true}},
+        Case{"lion", 3, LionOptions{.lr = 0.01, .weight_decay = 0.1}},
         Case{"all_large_even_biases", 4, AdamOptions{}, 1, at::kFloat, kAllLarge},
         Case{"overlapped", 2, kMomentum, 1, at::kFloat, kOverlapped},
         Case{"unused", 3, AdamOptions{}, 1, at::kFloat, kUnused}, Case{"views", 2, kMomentum, 1, at::kFloat, kViews},
@@ -326,6 +327,23 @@ TEST(ShardedOptimizer, StateGoesThroughACheckpointToAnotherNumberOfRanks) {
   });
   EXPECT_EQ(test::describe(outcomes), "");
   std::filesystem::remove_all(folder);
+}
+
+TEST(ShardedOptimizer, RejectsARuleOfMatrices) {
+  const auto outcomes = test::run_threads(1, [](Group& world) {
+    const auto net = make_net(at::kFloat);
+    DataParallel ddp(net, world, kLargeFrom4K);
+    std::string refusal;
+    try {
+      ShardedOptimizer optimizer(ddp, MuonOptions{});
+    } catch (const Exception& error) {
+      refusal = error.what();
+    }
+    test::check(refusal.find("Muon steps whole matrices, but each rank has a part of the elements of a parameter") !=
+                    std::string::npos,
+                refusal);
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
 }
 
 }  // namespace

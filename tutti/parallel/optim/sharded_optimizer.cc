@@ -13,6 +13,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/sharded_state.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
@@ -83,6 +84,14 @@ std::vector<StatePart> gather_state(const Group& group, std::span<const StatePar
 
 ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<std::string> options)
     : group(std::move(with)), rules(std::move(what)) {
+  for (std::size_t g = 0; g < rules.size(); ++g)
+    if (needs_matrix(rules[g]))
+      throw Exception(Error{.code = Code::kInvalidArgument,
+                            .detail = std::string("ShardedOptimizer: ") + name(rules[g]) +
+                                      " steps whole matrices, but each rank has a part of the elements of a parameter",
+                            .hint = "use a tutti::Optimizer after ddp.finish(), or another rule",
+                            .group = group.name(),
+                            .rank = group.rank()});
   for (auto& line : rules.lines()) options.push_back(std::move(line));
   if (group.size() > 1) require_same_options(group, "ShardedOptimizer", options);
 }
