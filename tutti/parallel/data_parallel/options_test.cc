@@ -11,7 +11,7 @@
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
-#include "tutti/parallel/data_parallel/gradient_taker.h"
+#include "tutti/parallel/data_parallel/gradient_consumer.h"
 #include "tutti/parallel/data_parallel/hooks/comm_hook.h"
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/data_parallel/join.h"
@@ -369,20 +369,20 @@ TEST(DataParallelOptions, AnAverageThatOverflowsOnTheWayIsTold) {
   });
 }
 
-class Taker final : public GradientTaker {
+class Consumer final : public GradientConsumer {
  public:
-  bool takes_in_backward() const override { return false; }
-  void take(std::span<const TakenGradient>, const at::Tensor&) override {}
-  void taken(std::span<const std::uint8_t>, double) override {}
-  void shadow_step(int) override {}
+  bool consumes_in_backward() const override { return false; }
+  void consume(std::span<const ConsumedGradient>, const at::Tensor&) override {}
+  void finish_step(std::span<const std::uint8_t>, double) override {}
+  void join_step(int) override {}
 };
 
 TEST(DataParallelOptions, ThatDoNotGoWithAShardedOptimizerGetASentence) {
   const auto says = [](auto model, const std::function<void(DataParallelOptions&)>& change, const char* words) {
     const auto outcomes = test::run_threads(1, [&](Group& world) {
       DataParallel ddp(model, world, with_option(change));
-      Taker taker;
-      check_says(error_of([&] { ddp.reducer().attach_optimizer(taker); }), words);
+      Consumer consumer;
+      check_says(error_of([&] { ddp.reducer().attach_optimizer(consumer); }), words);
     });
     expect_ok(outcomes);
   };

@@ -16,7 +16,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group_region.h"
-#include "tutti/parallel/data_parallel/gradient_taker.h"
+#include "tutti/parallel/data_parallel/gradient_consumer.h"
 #include "tutti/parallel/optim/shard_averages.h"
 #include "tutti/parallel/optim/sharded_state.h"
 
@@ -42,7 +42,7 @@ auto words(const Shard& shard) {
   return [&shard] { return fmt::format("{} {}[{}]", shard.name, name(shard.dtype), shard.weight.numel()); };
 }
 
-class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
+class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
  public:
   OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options);
   ~OfDataParallel() override { reducer_.detach_optimizer(); }
@@ -62,10 +62,10 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   std::optional<int> leader() const override { return reducer_.join_leader(); }
 
  private:
-  bool takes_in_backward() const override { return stage_ == 2; }
-  void take(std::span<const TakenGradient> bucket, const at::Tensor& packed) override;
-  void taken(std::span<const std::uint8_t> used, double factor) override;
-  void shadow_step(int leader) override { follow(leader); }
+  bool consumes_in_backward() const override { return stage_ == 2; }
+  void consume(std::span<const ConsumedGradient> bucket, const at::Tensor& packed) override;
+  void finish_step(std::span<const std::uint8_t> used, double factor) override;
+  void join_step(int leader) override { follow(leader); }
 
   std::size_t number_of(const Shard& shard) const { return std::size_t(&shard - shards_.all.data()); }
   void step_one(Shard& shard, std::span<std::byte* const> gradients);
@@ -106,7 +106,7 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
       reducer_(reducer),
       stage_(options.stage),
       as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),
-      checks_(reducer.looks_in_reduction()) {
+      checks_(reducer.checks_in_reduction()) {
   TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
                 "; expected 1 or 2 (for 3 see FullySharded)");
   reducer_.attach_optimizer(*this);
@@ -127,7 +127,7 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
   }
 }
 
-void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tensor& packed) {
+void OfDataParallel::consume(std::span<const ConsumedGradient> bucket, const at::Tensor& packed) {
   const std::size_t first = steps_.size();
   for (const auto& [parameter, gradient] : bucket) {
     Shard& shard = shards_.all[parameter];
@@ -196,7 +196,7 @@ void OfDataParallel::end_oldest_bucket() {
   on_their_way_.pop_front();
 }
 
-void OfDataParallel::taken(std::span<const std::uint8_t> used, double what_makes_averages) {
+void OfDataParallel::finish_step(std::span<const std::uint8_t> used, double what_makes_averages) {
   while (!on_their_way_.empty()) end_oldest_bucket();
   std::erase_if(steps_, [&](Shard* shard) {
     if (used[number_of(*shard)]) return false;

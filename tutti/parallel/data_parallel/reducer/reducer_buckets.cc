@@ -1,8 +1,8 @@
-// What of the model travels, and where it lies meanwhile.
+// Which parameters are averaged, and where their gradients are packed.
 //
-// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own: it is all-reduced where
-// it lies, and since HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a
-// fresh gradient over without a copy, nobody copies anything. Smaller ones are packed into one flat range per bucket
+// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own and is all-reduced in
+// place: HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a fresh gradient
+// over without a copy, so nothing is copied. Smaller ones are packed into one flat range per bucket
 // and copied back afterwards. With `gradient_as_bucket_view` everything is packed and `.grad` is a window into the flat
 // range: no copies, but autograd adds into it. For a hook, too, everything is packed: it gets one tensor.
 //
@@ -15,8 +15,7 @@
 #include <unordered_set>
 
 #include "tutti/base/text.h"
-#include "tutti/parallel/data_parallel/reducer/reducer_state.h"
-#include "tutti/parallel/data_parallel/reducer/sparse_gradients.h"
+#include "tutti/parallel/data_parallel/reducer/features/features.h"
 #include "tutti/tensor/gradient_hook.h"
 #include "tutti/tensor/group_tensor.h"
 
@@ -50,27 +49,25 @@ void Reducer::State::collect_parameters() {
                         "parameter " + name);
     parameters.push_back({.name = name,
                           .tensor = tensor,
-                          .travel = sparse.contains(name)    ? Travel::kSparse
-                                    : delayed.contains(name) ? Travel::kDelayed
-                                                             : Travel::kBucket,
+                          .route = sparse.contains(name)    ? Route::kSparse
+                                   : delayed.contains(name) ? Route::kDelayed
+                                                            : Route::kBucket,
                           .bytes = std::size_t(tensor.numel()) * tensor.element_size()});
   }
   arrivals.emplace(parameters.size());
-  for (const auto index : numbers_of(Travel::kDelayed)) arrivals->leave_out(index);
-  if (options.static_graph) arrivals->start_learning();
 }
 
-std::vector<std::size_t> Reducer::State::numbers_of(Travel travel) const {
+std::vector<std::size_t> Reducer::State::numbers_of(Route route) const {
   std::vector<std::size_t> numbers;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (parameters[i].travel == travel) numbers.push_back(i);
+    if (parameters[i].route == route) numbers.push_back(i);
   return numbers;
 }
 
 void Reducer::State::install_hooks() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].accumulator = after_gradient(parameters[i].tensor, [weak = weak_from_this(), i] {
-      if (const auto state = weak.lock()) state->on_ready(i);
+      if (const auto state = weak.lock()) state->on_gradient(i);
     });
   }
 }
@@ -121,7 +118,8 @@ void Reducer::State::pack(Bucket& bucket, const PlannedBucket& plan) {
     auto* const begin = static_cast<std::byte*>(contents.buffer.data_ptr()) + slot.offset * element;
     parameter.window = at::from_blob(
         begin, parameter.tensor.sizes(), parameter.tensor.strides(), [keep = contents.buffer](void*) {}, like);
-    if (options.gradient_as_bucket_view && parameter.tensor.grad().defined()) {
+    parameter.is_view = options.gradient_as_bucket_view;
+    if (parameter.is_view && parameter.tensor.grad().defined()) {
       parameter.window.copy_(parameter.tensor.grad());
       parameter.tensor.mutable_grad() = parameter.window;
     }

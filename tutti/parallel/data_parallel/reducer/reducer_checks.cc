@@ -1,4 +1,4 @@
-// Every sentence of Reducer about what cannot be right: it names this rank and the parameter, and says what to do.
+// The messages of Reducer about what cannot be right: each names this rank and the parameter, and says what to do.
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
@@ -22,8 +22,6 @@ std::string shown(std::vector<std::string> names) {
   if (more) names.resize(kNamesShown);
   return join(names, ", ") + (more ? ", ..." : "");
 }
-
-std::string times(std::int64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
 
 const char* enumerator(Overlap overlap) {
   switch (overlap) {
@@ -52,6 +50,8 @@ const char* enumerator(FiniteCheck check) {
 }
 
 }  // namespace
+
+std::string times(std::int64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
 
 Error Reducer::State::mistake(std::string detail, std::string hint) const {
   return Error{.code = Code::kInvalidArgument,
@@ -93,25 +93,11 @@ void Reducer::State::require_sensible_options() const {
 }
 
 void Reducer::State::require_no_excluded_pair(bool DataParallelUse::*added) const {
-  DataParallelUse use{.options = options,
-                      .sparse_gradients = !numbers_of(Travel::kSparse).empty(),
-                      .sharded_optimizer = taker != nullptr,
-                      .loss_scaler = after_shadow_step != nullptr,
-                      .no_sync = !sync,
-                      .join_uneven = joining.has_value()};
+  DataParallelUse use{.options = options, .no_sync = !sync};
+  for (const auto& feature : features) feature->add_use(*this, use);
   if (added != nullptr) use.*added = true;
   if (const auto right = check_pairs(data_parallel_pairs(), data_parallel_options(), use); !right.ok())
     throw Exception(mistake(right.error().detail, right.error().hint));
-}
-
-void Reducer::State::require_what_a_taker_can_have() const {
-  require_no_excluded_pair(&DataParallelUse::sharded_optimizer);
-  if (logical && group.size() > 2)
-    throw Exception(mistake(
-        fmt::format("a sharded optimizer averages gradients itself, so the {} logical ranks on {} processes would be "
-                    "added in another order",
-                    options.logical_ranks, group.size()),
-        "use an optimizer that is not sharded, or leave this out"));
 }
 
 void Reducer::State::require_something_to_train() const {
@@ -181,7 +167,7 @@ void Reducer::State::require_all_ready() const {
       "static_graph promises that every step uses what the first one did; without it, set find_unused_parameters");
 }
 
-void Reducer::State::tell_too_often(std::size_t index) const {
+void Reducer::State::reject_repeated_gradient(std::size_t index) const {
   const auto& name = parameters[index].name;
   if (options.static_graph)
     throw Exception(mistake(fmt::format("the gradient of {} came {} in this step, but {} in the first one", name,
@@ -193,23 +179,8 @@ void Reducer::State::tell_too_often(std::size_t index) const {
       "checkpointing) use it several times, set DataParallelOptions::static_graph"));
 }
 
-void Reducer::State::tell_differing_graphs(std::size_t index, Give give) const {
-  constexpr std::int64_t kHadNoData = -1;
-  const std::int64_t mine = give == Give::kZeros ? kHadNoData : arrivals->arrived(index);
-  std::vector<std::int64_t> counts(std::size_t(group.size()));
-  all_gather(group, std::span(&mine, 1), std::span(counts));
-  const auto first = std::find_if(counts.begin(), counts.end(), [](auto count) { return count != kHadNoData; });
-  const auto other =
-      std::find_if(first, counts.end(), [&](auto count) { return count != kHadNoData && count != *first; });
-  TUTTI_INVARIANT(other != counts.end(), "the gradient of ", parameters[index].name, " came equally often everywhere");
-  Error error = mistake(fmt::format("the gradient of {} came {} on rank {}, but {} on rank {}", parameters[index].name,
-                                    times(*first), first - counts.begin(), times(*other), other - counts.begin()),
-                        "static_graph promises the same on every rank; without it, set find_unused_parameters");
-  error.code = Code::kMismatch;
-  throw Exception(error);
-}
-
-void Reducer::State::tell_non_finite() const {
+void Reducer::State::throw_non_finite() const {
+  const auto& non_finite = finite.found();
   std::string what = "the gradient of " + non_finite->parameter;
   std::string look;
   if (non_finite->rank == NonFiniteWatch::Found::kOnTheWay) {
@@ -238,7 +209,7 @@ void Reducer::require_what_a_scaler_needs() {
 void Reducer::State::require_layout(const Parameter& parameter, const at::Tensor& gradient) const {
   if (!gradient.defined()) return;
   const bool sparse = gradient.layout() != at::kStrided;
-  if (sparse == (parameter.travel == Travel::kSparse)) return;
+  if (sparse == (parameter.route == Route::kSparse)) return;
   if (sparse)
     end_group("the gradient of " + parameter.name + " is sparse; expected a dense one",
               "add the name to DataParallelOptions::sparse, or make the module without sparse(true)");
