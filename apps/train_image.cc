@@ -156,7 +156,6 @@ Result<tutti::DataParallelOptions> data_parallel(const Texts& texts) {
   constexpr tutti::Overlap kOverlaps[] = {tutti::Overlap::kAuto, tutti::Overlap::kOn, tutti::Overlap::kOff};
   parallel.overlap = kOverlaps[TUTTI_TRY(choose("--overlap", texts.overlap, {"auto", "on", "off"}))];
   parallel.gradient_as_bucket_view = texts.views;
-  parallel.heap_tensors = !texts.no_heap;
   parallel.logical_ranks = int(TUTTI_TRY(whole_number("--logical-ranks", texts.logical_ranks, 0, 1'000'000)));
   const auto precision = TUTTI_TRY(choose("--precision", texts.precision, {"f32", "bf16", "f16"}));
   if (precision == 1) parallel.autocast = tutti::DType::kBF16;

@@ -28,6 +28,7 @@
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/caching_allocator.h"
 
 namespace tutti {
 namespace {
@@ -237,6 +238,7 @@ std::vector<double> train(Group& world, const Case& with, const SafetensorsFile&
   auto options = with.options;
   if (with.hook) options.hook = with.hook();
   if (with.scale > 0) options.finite_check = FiniteCheck::kReport;
+  const HeapTensors heap(world);
   DataParallel ddp(net, world, options);
   torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.05).momentum(with.momentum));
   std::optional<ShardedOptimizer> sharded;

@@ -42,7 +42,7 @@ std::vector<ImageChoice> image_choices(const std::string& folder) {
       {"--check-gradients before", "check", false, [](O& o) { o.parallel.finite_check = FiniteCheck::kReport; }},
       {"--deterministic", "deterministic", false, [](O& o) { o.deterministic = true; }},
       {"--views", "views", false, [](O& o) { o.parallel.gradient_as_bucket_view = true; }},
-      {"--no-heap", "heap", false, [](O& o) { o.parallel.heap_tensors = false; }},
+      {"--no-heap", "heap", false, [](O& o) { o.heap_tensors = false; }},
       {"--overlap on", "overlap", false, [](O& o) { o.parallel.overlap = Overlap::kOn; }},
       {"--overlap off", "overlap", false, [](O& o) { o.parallel.overlap = Overlap::kOff; }},
       {"--sharded on", "sharded", false, [](O& o) { o.sharding = Sharding::kOn; }},

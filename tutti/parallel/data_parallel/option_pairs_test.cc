@@ -69,11 +69,11 @@ const std::vector<Option>& all_options() {
       {"FiniteCheck::kOff", "check", checks(FiniteCheck::kOff)},
       {"FiniteCheck::kReport", "check", checks(FiniteCheck::kReport)},
       {"FiniteCheck::kThrow", "check", checks(FiniteCheck::kThrow)},
-      {"heap_tensors", "heap", [](Asked& a) { a.options.heap_tensors = true; }},
       {"allow_empty_batches", "empty", [](Asked& a) { a.options.allow_empty_batches = true; }},
       {"small buckets", "buckets",
        [](Asked& a) {
-         a.options.first_bucket_bytes = a.options.bucket_cap_mb = mebibytes(64);
+         a.options.first_bucket_bytes = 64;
+         a.options.bucket_cap_mb = mebibytes(64);
          a.options.in_place_bytes = 48;
        }},
       {"a sharded optimizer", "sharded", [](Asked& a) { a.stage = 1; }},

@@ -49,9 +49,6 @@ struct DataParallelOptions {
   // decay go on).
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;  // .grad is a view into a bucket; costs a zero and an addition
-  // While the DataParallel exists, large tensors are made in the group's memory, which fork() does not inherit: see
-  // HeapTensors.
-  bool heap_tensors = true;
 
   // Every step uses the same parameters, equally often, on every rank. The first step is observed: a parameter that it
   // does not use is never waited for again (and has no gradient), and a parameter that several nested backward() calls

@@ -86,7 +86,6 @@ TEST(DataParallelOptions, AllOfThemAreCompared) {
             "find_unused_parameters = false on rank 0, but find_unused_parameters = true");
     differs([](auto& o) { o.gradient_as_bucket_view = true; },
             "gradient_as_bucket_view = false on rank 0, but gradient_as_bucket_view = true");
-    differs([](auto& o) { o.heap_tensors = true; }, "heap_tensors = false on rank 0, but heap_tensors = true");
     differs([](auto& o) { o.static_graph = true; }, "static_graph = false on rank 0, but static_graph = true");
     differs(
         [](auto& o) {

@@ -19,18 +19,36 @@
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/log.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/data_parallel/reducer/features/features.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/compute.h"
 
 namespace tutti {
+
+namespace {
+
+void warn_of_unprepared_process() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    log::warn(
+        fmt::format("DataParallel: this process was not prepared, so steps are slower: LibTorch computes with {} "
+                    "threads on each rank, and gradients are copied before they are averaged (hint: make a "
+                    "tutti::Compute of the world before the first operator)",
+                    at::get_num_threads()));
+  });
+}
+
+}  // namespace
 
 Reducer::State::State(std::shared_ptr<torch::nn::Module> model, const Group& world, const DataParallelOptions& given)
     : module(std::move(model)), group(world), options(given), finite(world, given.finite_check) {}
@@ -42,7 +60,8 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   auto& state = *state_;
   const MutexLock lock(state.mutex);
   if (options.logical_ranks != 0) fix_compute_threads(fixed_compute_threads().value_or(1));
-  const int cores = prepare_compute(group);
+  if (!is_compute_prepared() && group.size() > 1 && group.rank() == 0) warn_of_unprepared_process();
+  const int cores = cores_of_rank(group);
   state.require_sensible_options();
   state.collect_parameters();
   if (!state.numbers_of(Route::kSparse).empty()) state.features.push_back(sparse_feature());
@@ -54,7 +73,6 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     broadcast_values(group, tensors);
   }
   state.require_something_to_train();
-  if (options.heap_tensors) state.heap.emplace(group);
   const bool gains = group.nodes() > 1 || cores > at::get_num_threads();
   state.overlap = options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && gains);
   state.launches_in_backward = state.overlap;

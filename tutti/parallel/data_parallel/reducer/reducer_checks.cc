@@ -129,7 +129,6 @@ std::vector<std::string> Reducer::State::option_lines() const {
           line("broadcast_buffers", options.broadcast_buffers),
           line("find_unused_parameters", options.find_unused_parameters),
           line("gradient_as_bucket_view", options.gradient_as_bucket_view),
-          line("heap_tensors", options.heap_tensors),
           line("static_graph", options.static_graph),
           line("params_and_buffers_to_ignore", names(options.params_and_buffers_to_ignore)),
           line("delay_all_reduce_named_params", names(options.delay_all_reduce_named_params)),

@@ -12,7 +12,6 @@
 #include "tutti/parallel/data_parallel/reducer/finite.h"
 #include "tutti/parallel/data_parallel/reducer/parts.h"
 #include "tutti/parallel/data_parallel/reducer/reducer.h"
-#include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
@@ -70,7 +69,6 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   std::shared_ptr<torch::nn::Module> module;
   Group group;
   DataParallelOptions options;
-  std::optional<HeapTensors> heap;
   bool overlap = false;
   bool peers_average = false;  // in finish(), each its part of what peers can reach, for all: alike on every rank
   const Unwinding unwinding{};

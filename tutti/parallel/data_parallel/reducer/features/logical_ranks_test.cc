@@ -76,7 +76,6 @@ void step_weights(Normalised& model, float rate) {
 
 Weights trained(int processes, int logical, DataParallelOptions options) {
   options.logical_ranks = logical;
-  options.heap_tensors = false;
   Weights result;
   const auto models = test::make_models<Normalised>(processes);
   const auto outcomes = test::run_threads(processes, [&](Group& world) {
@@ -150,7 +149,7 @@ TEST_F(LogicalRanksTest, AShardedOptimizerAndALossScalerGoWithThem) {
     const auto models = test::make_models<Normalised>(processes);
     const auto outcomes = test::run_threads(processes, [&](Group& world) {
       auto model = models[std::size_t(world.rank())];
-      DataParallel ddp(model, world, {.heap_tensors = false, .finite_check = FiniteCheck::kReport, .logical_ranks = 6});
+      DataParallel ddp(model, world, {.finite_check = FiniteCheck::kReport, .logical_ranks = 6});
       LossScaler scaler(ddp, {.initial_scale = 1000, .growth_factor = 3, .growth_interval = 1});
       Optimizer whole(*model, AdamOptions{.lr = 0.05});
       std::optional<ShardedOptimizer> sharded;
