@@ -76,7 +76,7 @@ int train(const tutti::cli::PretrainGptCommandLine& line, const Meaning& meaning
 }
 
 tutti::Status check_f16(const tutti::gpt::Options& options) {
-  if (options.precision != tutti::gpt::Precision::kF16) return {};
+  if (options.model.precision != tutti::Precision::kF16) return {};
   const auto can = tutti::check_computes_in(tutti::DType::kF16);
   if (can.ok()) return {};
   return tutti::cli::usage("--fp16: " + can.error().detail, "--bf16 has the range of f32 and needs no loss scale");

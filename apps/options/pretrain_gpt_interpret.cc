@@ -22,7 +22,7 @@ constexpr std::int64_t kMost = std::int64_t(1) << 40;
 class Interpreter {
  public:
   Interpreter(const PretrainGptTexts& texts, std::int64_t vocabulary) : texts_(texts) {
-    options_.shape.vocabulary = int(std::min<std::int64_t>(vocabulary, std::numeric_limits<int>::max()));
+    options_.model.vocabulary = int(std::min<std::int64_t>(vocabulary, std::numeric_limits<int>::max()));
   }
 
   Result<gpt::Options> run() {
@@ -64,7 +64,7 @@ class Interpreter {
   }
 
   Status shape() {
-    auto& s = options_.shape;
+    auto& s = options_.model;
     s.layers = TUTTI_TRY(needed("--num-layers"));
     s.hidden = TUTTI_TRY(needed("--hidden-size"));
     s.heads = TUTTI_TRY(needed("--num-attention-heads"));
@@ -78,7 +78,7 @@ class Interpreter {
     const int groups = TUTTI_TRY(small("--num-query-groups", 1));
     if (groups != 1 && !texts_.flag("--group-query-attention"))
       return usage("--num-query-groups is for --group-query-attention, which is not given", "give both");
-    s.groups = texts_.flag("--group-query-attention") ? groups : s.heads;
+    s.query_groups = texts_.flag("--group-query-attention") ? groups : s.heads;
     s.activation = texts_.flag("--swiglu")         ? ActivationKind::kSwiglu
                    : texts_.flag("--squared-relu") ? ActivationKind::kSquaredRelu
                                                    : ActivationKind::kGelu;
@@ -97,29 +97,29 @@ class Interpreter {
 
   Status numbers() {
     auto& o = options_;
-    o.vocabulary_divisible_by = TUTTI_TRY(small("--make-vocab-size-divisible-by", 1));
-    o.attention_dropout = TUTTI_TRY(real("--attention-dropout", 0, 1));
-    o.hidden_dropout = TUTTI_TRY(real("--hidden-dropout", 0, 1));
-    if (o.attention_dropout == 1 || o.hidden_dropout == 1)
+    o.model.vocabulary_divisible_by = TUTTI_TRY(small("--make-vocab-size-divisible-by", 1));
+    o.model.attention_dropout = TUTTI_TRY(real("--attention-dropout", 0, 1));
+    o.model.hidden_dropout = TUTTI_TRY(real("--hidden-dropout", 0, 1));
+    if (o.model.attention_dropout == 1 || o.model.hidden_dropout == 1)
       return usage("a dropout of 1 leaves nothing", "--attention-dropout and --hidden-dropout: less than 1");
-    o.initial_deviation = TUTTI_TRY(real("--init-method-std"));
-    o.seed = std::uint64_t(TUTTI_TRY(whole("--seed", 0, std::numeric_limits<std::uint32_t>::max())));
+    o.model.initial_deviation = TUTTI_TRY(real("--init-method-std"));
+    o.model.seed = std::uint64_t(TUTTI_TRY(whole("--seed", 0, std::numeric_limits<std::uint32_t>::max())));
     o.deterministic = texts_.flag("--deterministic-mode");
     return precision();
   }
 
   Status precision() {
-    constexpr std::pair<const char*, gpt::Precision> kKinds[] = {
-        {"--bf16", gpt::Precision::kBF16}, {"--fp16", gpt::Precision::kF16}, {"--fp64", gpt::Precision::kF64}};
+    constexpr std::pair<const char*, Precision> kKinds[] = {
+        {"--bf16", Precision::kBF16}, {"--fp16", Precision::kF16}, {"--fp64", Precision::kF64}};
     for (const auto& [flag, precision] : kKinds)
-      if (texts_.flag(flag)) options_.precision = precision;
+      if (texts_.flag(flag)) options_.model.precision = precision;
     return loss_scale();
   }
 
   // A fixed one goes with every precision, as in Megatron-LM; one that adapts is for f16.
   Status loss_scale() {
     LossScaleOptions scale;
-    const bool half = options_.precision == gpt::Precision::kF16;
+    const bool half = options_.model.precision == Precision::kF16;
     for (const char* name : {"--initial-loss-scale", "--min-loss-scale", "--loss-scale-window", "--hysteresis"}) {
       if (texts_.has(name) && !half)
         return usage(std::string(name) + " is for --fp16, which is not given", "leave it out");
@@ -162,7 +162,7 @@ class Interpreter {
                          *kLayers = "--num-layers-per-virtual-pipeline-stage";
     p.chunks = TUTTI_TRY(small_or(kStages, 1, 1));
     if (!texts_.has(kLayers)) return {};
-    const int layers = options_.shape.layers, each = TUTTI_TRY(small(kLayers, 1));
+    const int layers = options_.model.layers, each = TUTTI_TRY(small(kLayers, 1));
     if (layers % (p.grid.pipeline * each) != 0)
       return usage(fmt::format("{} layers cannot be divided into stages of {} ({}) on {} ranks", layers, each, kLayers,
                                p.grid.pipeline),
@@ -219,7 +219,7 @@ class Interpreter {
     }
     if (!texts_.has("--step-batch-size-schedule")) return {};
     try {
-      b.steps = parse_batch_steps(texts_.value("--step-batch-size-schedule"), options_.shape.sequence_length);
+      b.steps = parse_batch_steps(texts_.value("--step-batch-size-schedule"), options_.model.sequence_length);
     } catch (const Exception& failure) {
       return usage("--step-batch-size-schedule: " + failure.error().detail);
     }
@@ -298,9 +298,9 @@ class Interpreter {
 
   Status data() {
     auto& d = options_.data;
-    d.sequence_length = options_.shape.sequence_length;
-    d.vocabulary = options_.shape.vocabulary;
-    d.seed = std::uint32_t(options_.seed);
+    d.sequence_length = options_.model.sequence_length;
+    d.vocabulary = options_.model.vocabulary;
+    d.seed = std::uint32_t(options_.model.seed);
     d.mock = texts_.flag("--mock-data");
     const char* kApart[] = {"--train-data-path", "--valid-data-path", "--test-data-path"};
     bool has_apart = false;

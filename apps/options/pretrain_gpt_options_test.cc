@@ -44,12 +44,12 @@ std::string refusal(const std::string& more, int world = 1, const std::string& b
 
 TEST(PretrainGptOptions, DefaultsAreThoseOfMegatron) {
   const auto options = read("").or_throw();
-  EXPECT_EQ(options.shape.ffn, 128);
-  EXPECT_EQ(options.shape.head_size, 8);
-  EXPECT_EQ(options.shape.groups, 4);
-  EXPECT_EQ(options.shape.vocabulary, 100) << "NullTokenizer has one more for the end of a document";
-  EXPECT_TRUE(options.shape.tied);
-  EXPECT_EQ(options.attention_dropout, 0.1);
+  EXPECT_EQ(options.model.ffn, 128);
+  EXPECT_EQ(options.model.head_size, 8);
+  EXPECT_EQ(options.model.query_groups, 4);
+  EXPECT_EQ(options.model.vocabulary, 100) << "NullTokenizer has one more for the end of a document";
+  EXPECT_TRUE(options.model.tied);
+  EXPECT_EQ(options.model.attention_dropout, 0.1);
   EXPECT_EQ(options.optimizer.clip_grad, 1);
   EXPECT_EQ(options.optimizer.weight_decay.end, 0.01);
   EXPECT_EQ(options.batches.global_batch, 2) << "micro batch x data parallel size";
@@ -57,7 +57,7 @@ TEST(PretrainGptOptions, DefaultsAreThoseOfMegatron) {
   EXPECT_EQ(options.optimizer.learning_rate.decay_samples, 20);
   EXPECT_EQ(gpt::steps_left(options, 0), 10);
   EXPECT_EQ(gpt::steps_left(options, 14), 3);
-  EXPECT_EQ(read("--swiglu").or_throw().shape.ffn, 64);
+  EXPECT_EQ(read("--swiglu").or_throw().model.ffn, 64);
 }
 
 TEST(PretrainGptOptions, ALossScaleAdaptsWithF16AloneAndIsFixedWithAll) {

@@ -179,7 +179,7 @@ TEST_F(PretrainGpt, OtherKindsOfModelsTrainTheSameOnGrids) {
   EXPECT_EQ(curve(context), curve(alone)) << context.err;
 }
 
-// Each tensor rank sends half of an activation, or all of it (GridGroups decides): the same numbers.
+// Each tensor rank sends half of an activation, or all of it (make_parallel() decides): the same numbers.
 TEST_F(PretrainGpt, ActivationsInPartsOrWholeBetweenHostsTrainTheSame) {
   const Words line =
       with(kModel, {"--train-iters", "2", "--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"});

@@ -54,7 +54,7 @@ Error another_model(const CheckpointReader& saved, const std::string& why, std::
 }
 
 // Those that are there and differ, or those that are not there.
-Status check_facts(const CheckpointReader& saved, const GptShape& shape, bool absent) {
+Status check_facts(const CheckpointReader& saved, const TransformerConfig& shape, bool absent) {
   const CheckpointValues wanted = model_facts(shape);
   for (const Fact& fact : facts()) {
     if (fact.of_rotary && shape.position != PositionKind::kRotary) continue;
@@ -72,9 +72,9 @@ Status check_facts(const CheckpointReader& saved, const GptShape& shape, bool ab
 }
 
 std::vector<ExpectedTensor> weights_of(const Options& options) {
-  const DType dtype = options.precision == Precision::kF64 ? DType::kF64 : DType::kF32;
+  const DType dtype = options.model.precision == Precision::kF64 ? DType::kF64 : DType::kF32;
   std::vector<ExpectedTensor> wanted;
-  for (const GptTensor& tensor : tensors_of(options.shape))
+  for (const ModelTensor& tensor : tensors_of(options.model))
     wanted.push_back({{tensor.name, ""}, dtype, TensorShape(tensor.shape.begin(), tensor.shape.end())});
   return wanted;
 }
@@ -122,7 +122,7 @@ std::optional<std::int64_t> layer_of(std::string_view name) {
 }
 
 // The options with which a model has these weights, as far as their names tell.
-std::vector<std::string> options_with(const std::vector<std::string>& weights, const GptShape& shape) {
+std::vector<std::string> options_with(const std::vector<std::string>& weights, const TransformerConfig& shape) {
   std::int64_t layers = shape.layers;
   std::set<std::string> found;
   for (const std::string& name : weights) {
@@ -149,9 +149,9 @@ std::string option_of_order(std::int64_t order) {
 
 }  // namespace
 
-CheckpointValues model_facts(const GptShape& shape) {
+CheckpointValues model_facts(const TransformerConfig& shape) {
   return {{"heads", std::int64_t(shape.heads)},
-          {"query_groups", std::int64_t(shape.groups)},
+          {"query_groups", std::int64_t(shape.query_groups)},
           {"position_embedding_type", std::int64_t(shape.position)},
           {"activation", std::int64_t(shape.activation)},
           {"normalization", std::int64_t(shape.norm)},
@@ -161,16 +161,16 @@ CheckpointValues model_facts(const GptShape& shape) {
 }
 
 Status check_same_model(const CheckpointReader& saved, const Options& options, const UpdateRule* rule) {
-  TUTTI_TRY(check_facts(saved, options.shape, false));
+  TUTTI_TRY(check_facts(saved, options.model, false));
   const auto weights = weights_of(options);
   TensorMatch match = saved.compare(weights);
   match.extra = other_weights(saved, weights);
   if (!match.whole()) {
-    const auto those = options_with(match.extra, options.shape);
+    const auto those = options_with(match.extra, options.model);
     return another_model(saved, text_of(match),
                          "give the options of the run that saved it" + (those.empty() ? "" : ": " + join(those, ", ")));
   }
-  TUTTI_TRY(check_facts(saved, options.shape, true));
+  TUTTI_TRY(check_facts(saved, options.model, true));
   if (rule == nullptr) return {};
   match = saved.compare(with_state(weights, *rule));
   if (match.whole()) return {};
@@ -181,7 +181,7 @@ Status check_same_model(const CheckpointReader& saved, const Options& options, c
 }
 
 CheckpointValues data_facts(const Options& options) {
-  return {{"sequence_length", std::int64_t(options.shape.sequence_length)},
+  return {{"sequence_length", std::int64_t(options.model.sequence_length)},
           {"sample_order", std::int64_t(options.order)}};
 }
 
@@ -205,11 +205,11 @@ std::vector<std::string> changes_of_data(const CheckpointReader& saved, const Op
 
 Status check_same_seed(const CheckpointReader& saved, const Options& options) {
   const auto there = whole_number(saved.facts().data, "seed");
-  if (there == std::int64_t(options.seed)) return {};
+  if (there == std::int64_t(options.model.seed)) return {};
   return Error{.code = Code::kMismatch,
                .detail = fmt::format("the checkpoint {} is of another run: {}, and --seed {} is given", saved.folder(),
                                      there ? fmt::format("it was saved with --seed {}", *there) : "it has no seed",
-                                     options.seed),
+                                     options.model.seed),
                .hint = "samples and dropout hang on the seed: give the same, or for its weights alone --finetune"};
 }
 

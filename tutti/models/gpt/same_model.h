@@ -11,7 +11,7 @@
 namespace tutti::gpt {
 
 // What of a model the shapes of its tensors do not show, or not in a word: CheckpointFacts::values of a checkpoint.
-CheckpointValues model_facts(const GptShape& shape);
+CheckpointValues model_facts(const TransformerConfig& shape);
 
 // kMismatch, which names options and some tensors: the checkpoint was saved with other facts; it lacks weights, has
 // them in other shapes or types, or has more of them, which would be left behind in silence. The same of what the

@@ -15,10 +15,10 @@ using ::testing::SizeIs;
 
 Options small_model() {
   Options options;
-  options.shape = {.layers = 2,
+  options.model = {.layers = 2,
                    .hidden = 16,
                    .heads = 2,
-                   .groups = 2,
+                   .query_groups = 2,
                    .head_size = 8,
                    .ffn = 64,
                    .vocabulary = 32,
@@ -30,8 +30,8 @@ Options small_model() {
 // As a run with these options saves it, with what Adam keeps or without.
 Manifest manifest_of(const Options& options, bool with_state = true) {
   Manifest manifest;
-  manifest.facts = {.values = model_facts(options.shape), .data = {{"seed", std::int64_t(options.seed)}}};
-  for (const GptTensor& tensor : tensors_of(options.shape)) {
+  manifest.facts = {.values = model_facts(options.model), .data = {{"seed", std::int64_t(options.model.seed)}}};
+  for (const ModelTensor& tensor : tensors_of(options.model)) {
     const TensorShape shape(tensor.shape.begin(), tensor.shape.end());
     manifest.tensors[{tensor.name, ""}].shape = shape;
     if (!with_state) continue;
@@ -64,8 +64,8 @@ TEST(SameModel, FitsItselfWithAndWithoutWhatAnOptimizerKeeps) {
 TEST(SameModel, ASmallerModelWouldLeaveWeightsBehind) {
   const UpdateRule adam = AdamWOptions();
   Options saved = small_model();
-  saved.shape.layers = 4;
-  saved.shape.tied = false;
+  saved.model.layers = 4;
+  saved.model.tied = false;
   for (const UpdateRule* rule : {static_cast<const UpdateRule*>(nullptr), &adam}) {
     const auto refusal = said(manifest_of(saved), small_model(), rule);
     EXPECT_THAT(refusal, AllOf(HasSubstr("the checkpoint ck is of another model: it has more: decoder.layers.2."),
@@ -76,12 +76,12 @@ TEST(SameModel, ASmallerModelWouldLeaveWeightsBehind) {
   }
   saved = small_model();
   Options given = saved;
-  given.shape.bias = false;
+  given.model.bias = false;
   EXPECT_THAT(said(manifest_of(saved), given), AllOf(HasSubstr("decoder.layers.0.mlp.linear_fc1.bias"),
                                                      HasSubstr("saved it: no --disable-bias-linear")));
   EXPECT_THAT(said(manifest_of(given), saved), HasSubstr("it lacks decoder.layers.0.self_attention.linear_qkv.bias"));
   given = saved;
-  given.shape.norm = NormKind::kRmsNorm;
+  given.model.norm = NormKind::kRmsNorm;
   EXPECT_THAT(said(manifest_of(saved), given), HasSubstr("saved with --normalization LayerNorm, and RMSNorm is given"));
   Manifest older = manifest_of(saved);
   older.facts.values.erase("normalization");
@@ -93,23 +93,23 @@ TEST(SameModel, ASmallerModelWouldLeaveWeightsBehind) {
 TEST(SameModel, WhatTensorsDoNotShowIsSaidInOptions) {
   const Options saved = small_model();
   Options given = saved;
-  given.shape.heads = given.shape.groups = 4;
+  given.model.heads = given.model.query_groups = 4;
   EXPECT_THAT(said(manifest_of(saved), given), HasSubstr("saved with --num-attention-heads 2, and 4 is given"));
   given = saved;
-  given.shape.position = PositionKind::kRotary;
+  given.model.position = PositionKind::kRotary;
   EXPECT_THAT(said(manifest_of(saved), given),
               HasSubstr("saved with --position-embedding-type learned_absolute, and rope is given"));
   given = saved;
-  given.shape.activation = ActivationKind::kSquaredRelu;
+  given.model.activation = ActivationKind::kSquaredRelu;
   EXPECT_THAT(said(manifest_of(saved), given),
               HasSubstr("saved with the activation GELU, and --squared-relu is given"));
   given = saved;
-  given.shape.rotary_base = 5;
+  given.model.rotary_base = 5;
   EXPECT_EQ(said(manifest_of(saved), given), "fits") << "these positions do not turn";
   Manifest silent = manifest_of(saved);
   silent.facts.values.erase("heads");
   EXPECT_THAT(said(silent, saved), HasSubstr("it does not say with which --num-attention-heads it was saved"));
-  given.seed = 5;
+  given.model.seed = 5;
   const auto seed = check_same_seed(CheckpointReader::of_files("ck", manifest_of(saved), {}), given);
   ASSERT_FALSE(seed.ok());
   EXPECT_EQ(seed.error().detail,
@@ -128,7 +128,7 @@ TEST(SameModel, DataInAnotherOrderOrLengthIsTold) {
   manifest.facts.data["consumed_samples"] = std::int64_t(32);
   EXPECT_THAT(told(manifest, saved), IsEmpty());
   Options given = saved;
-  given.shape.sequence_length = 4;
+  given.model.sequence_length = 4;
   EXPECT_THAT(
       told(manifest, given),
       ElementsAre("the checkpoint ck was saved with --seq-length 8, and --seq-length 4 is given: the 32 samples "
@@ -141,7 +141,7 @@ TEST(SameModel, DataInAnotherOrderOrLengthIsTold) {
       ElementsAre(HasSubstr("was saved with --dataloader-type single, and --dataloader-type cyclic is given: the "
                             "32 samples behind were the first in that order")));
   manifest.facts.data["sample_order"] = std::int64_t(SampleOrder::kRandom);
-  given.shape.sequence_length = 4;
+  given.model.sequence_length = 4;
   ASSERT_THAT(told(manifest, given), SizeIs(2));
   EXPECT_THAT(told(manifest, given)[1], HasSubstr("saved with --dataloader-type cyclic --no-data-sharding, and "
                                                   "--dataloader-type cyclic is given"));

@@ -22,9 +22,9 @@
 #include "tutti/data/tokens/token_check.h"
 #include "tutti/metrics/timers_over_ranks.h"
 #include "tutti/models/gpt/batches.h"
-#include "tutti/models/gpt/generate.h"
 #include "tutti/models/gpt/log_line.h"
 #include "tutti/models/gpt/matrix_rate.h"
+#include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/training_state.h"
 #include "tutti/models/gpt/weights_step.h"
 #include "tutti/parallel/pipeline/pipeline.h"
@@ -87,9 +87,9 @@ class GptTraining {
         options_(options),
         tokenizer_(tokenizer),
         heap_(world),
-        groups_(make_grid_groups(world, options)),
+        groups_(make_parallel(world, options)),
         datasets_(open_data()),
-        model_(std::make_shared<Model>(groups_, options, stages_of_rank(options, groups_.pipeline.rank()))),
+        model_(make_model(groups_, options)),
         weights_(groups_, options, model_),
         timers_(options.report.timing_level),
         recorder_(world, {.trace = options.report.trace}),
@@ -104,7 +104,7 @@ class GptTraining {
 
   RunResult run() {
     if (world_.rank() == world_.size() - 1) {
-      fmt::print("{} on {}\n", to_string(options_.shape), groups_.grid.to_string());
+      fmt::print("{} on {}\n", to_string(options_.model), Grid(world_.size(), options_.parallel.grid).to_string());
       std::fflush(stdout);
     }
     if (!options_.skip_train) fit();
@@ -164,8 +164,8 @@ class GptTraining {
 
   // ---- Training
   PipelineOptions pipeline_options() {
-    return {.messages = {.dtype = options_.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
-                         .sizes = model_->activation_sizes(),
+    return {.messages = {.dtype = options_.model.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
+                         .sizes = model_->activation_sizes(options_.batches.micro_batch),
                          .split_over = groups_.message_parts},
             .tell_losses = true,
             .before_last_backward = [this](int chunk) { weights_.before_last_backward(chunk); }};
@@ -183,7 +183,7 @@ class GptTraining {
   }
 
   void fit() {
-    Batches batches(datasets_[0].get(), groups_, options_, options_.order, model_->part());
+    Batches batches(datasets_[0].get(), groups_, options_, options_.order, model_->sequence());
     batches.restore(progress_.consumed);
     Pipeline pipeline(groups_.pipeline, chunks(), pipeline_options());
     const auto begin = now();
@@ -261,10 +261,10 @@ class GptTraining {
     const std::size_t warm_up = std::min(kWarmUpSteps, step_seconds_.size() - 1);
     step_seconds_.erase(step_seconds_.begin(), step_seconds_.begin() + std::ptrdiff_t(warm_up));
     result_.median_seconds = median(std::move(step_seconds_));
-    const double tokens = double(last_batch_) * options_.shape.sequence_length;
+    const double tokens = double(last_batch_) * options_.model.sequence_length;
     result_.tokens_per_s = tokens / result_.median_seconds;
     if (machine_flops_ > 0)
-      result_.utilisation = result_.tokens_per_s * flops_per_token(options_.shape) / machine_flops_;
+      result_.utilisation = result_.tokens_per_s * flops_per_token(options_.model) / machine_flops_;
   }
 
   // ---- What is told
@@ -300,8 +300,8 @@ class GptTraining {
     if (wanted.zero_gradients) line.zeros = outcome.zero_gradients;
     line.parameter_norm = parameter_norm;
     if (wanted.throughput) {
-      const double tokens = double(since_.samples) * options_.shape.sequence_length / seconds;
-      const double flops = tokens * flops_per_token(options_.shape);
+      const double tokens = double(since_.samples) * options_.model.sequence_length / seconds;
+      const double flops = tokens * flops_per_token(options_.model);
       line.teraflops = flops / 1e12 / world_.size();
       line.tokens_per_s = tokens;
       line.utilisation = flops / machine_flops_;
@@ -361,7 +361,8 @@ class GptTraining {
     model_->eval();
     const BatchSchedule schedule(options_.batches);
     const int microbatches = schedule.most_microbatches();
-    Batches batches(datasets_[std::size_t(part)].get(), groups_, options_, SampleOrder::kSequential, model_->part());
+    Batches batches(datasets_[std::size_t(part)].get(), groups_, options_, SampleOrder::kSequential,
+                    model_->sequence());
     batches.restore(turn * options_.evaluation.iterations * schedule.unit() * microbatches);
     Pipeline pipeline(groups_.pipeline, chunks(), pipeline_options());
     double sum = 0;
@@ -388,7 +389,7 @@ class GptTraining {
     }
     if (options_.generate.prompt && tokenizer_) {
       model_->eval();
-      const std::string text = generate(*model_, groups_, options_, *tokenizer_);
+      const std::string text = generate(*model_, *tokenizer_, options_.generate, options_.parallel.schedule);
       if (world_.rank() == 0) fmt::print("{}\n", text);
     }
   }
@@ -397,9 +398,9 @@ class GptTraining {
   const Options& options_;
   const Tokenizer* const tokenizer_;
   const HeapTensors heap_;
-  const GridGroups groups_;
+  const Parallel groups_;
   const GptDatasets datasets_;  // none of those that this rank does not read
-  const std::shared_ptr<Model> model_;
+  const std::shared_ptr<Transformer> model_;
   WeightsStep weights_;
   LeveledTimers timers_;
   Recorder recorder_;

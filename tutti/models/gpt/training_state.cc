@@ -99,13 +99,11 @@ Status read_boxes(const CheckpointReader& saved, const std::vector<SavedBox>& bo
   return {};
 }
 
-CheckpointValues layout_of(const GridGroups& groups, const Options& options) {
-  return {{"ranks", std::int64_t(groups.world.size())},
-          {"tensor", std::int64_t(groups.grid.tensor_size())},
-          {"pipeline", std::int64_t(groups.grid.pipeline_size())},
-          {"context", std::int64_t(groups.grid.context_size())},
-          {"data", std::int64_t(groups.grid.data_size())},
-          {"micro_batch", std::int64_t(options.batches.micro_batch)}};
+CheckpointValues layout_of(const Parallel& groups, const Options& options) {
+  return {
+      {"ranks", std::int64_t(groups.world.size())},       {"tensor", std::int64_t(groups.tensor.size())},
+      {"pipeline", std::int64_t(groups.pipeline.size())}, {"context", std::int64_t(groups.context.size())},
+      {"data", std::int64_t(groups.data.size())},         {"micro_batch", std::int64_t(options.batches.micro_batch)}};
 }
 
 void tell_changes(const CheckpointReader& saved, const CheckpointValues& now, const Options& options) {
@@ -143,7 +141,7 @@ CheckpointFacts TrainingState::facts(const Progress& progress) const {
   CheckpointFacts facts{.step = progress.step};
   facts.data = data_facts(options_);
   facts.data["consumed_samples"] = progress.consumed;
-  facts.data["seed"] = std::int64_t(options_.seed);
+  facts.data["seed"] = std::int64_t(options_.model.seed);
   if (options_.weights_only) facts.data[kFinetunedFrom] = whole_path(options_.load);
   if (progress.left_out > 0) facts.data["left_out_samples"] = progress.left_out;
   if (const auto& scale = progress.loss_scale) {
@@ -151,7 +149,7 @@ CheckpointFacts TrainingState::facts(const Progress& progress) const {
     facts.data["loss_scale_good_steps"] = scale->good_steps;
     facts.data["loss_scale_patience"] = scale->patience;
   }
-  facts.values = model_facts(options_.shape);
+  facts.values = model_facts(options_.model);
   facts.values["optimizer"] = std::string(name(weights_.rule()));
   facts.layout = layout_of(groups_, options_);
   return facts;

@@ -7,9 +7,9 @@
 
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/io/writer.h"
-#include "tutti/models/gpt/grid_groups.h"
 #include "tutti/models/gpt/options.h"
 #include "tutti/models/gpt/weights_step.h"
+#include "tutti/models/transformer/parallel.h"
 
 namespace tutti::gpt {
 
@@ -27,7 +27,7 @@ bool was_finetuned_from(const std::string& folder, const std::string& load);
 class TrainingState {
  public:
   // The objects have to stay.
-  TrainingState(const GridGroups& groups, WeightsStep& weights, const Options& options)
+  TrainingState(const Parallel& groups, WeightsStep& weights, const Options& options)
       : groups_(groups), weights_(weights), options_(options) {}
 
   std::vector<SavedBox> boxes() const;  // of this rank
@@ -37,7 +37,7 @@ class TrainingState {
   Result<Progress> load(const CheckpointReader& saved, bool weights_only) const;
 
  private:
-  const GridGroups& groups_;
+  const Parallel& groups_;
   WeightsStep& weights_;
   const Options& options_;
 };

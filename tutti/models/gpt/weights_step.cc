@@ -40,7 +40,7 @@ double squares_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-WeightsStep::WeightsStep(const GridGroups& groups, const Options& options, std::shared_ptr<Model> model)
+WeightsStep::WeightsStep(const Parallel& groups, const Options& options, std::shared_ptr<Transformer> model)
     : groups_(groups),
       options_(options),
       model_(std::move(model)),

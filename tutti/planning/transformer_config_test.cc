@@ -1,5 +1,5 @@
 // Tests sizes of a GPT that fit together, its tensors, its closed forms, and the messages for sizes that do not fit.
-#include "tutti/planning/gpt_shape.h"
+#include "tutti/planning/transformer_config.h"
 
 #include <gmock/gmock.h>
 
@@ -12,71 +12,72 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-GptShape small() {
-  GptShape shape;
-  shape.layers = 3;
-  shape.hidden = 32;
-  shape.heads = shape.groups = 4;
-  shape.head_size = 8;
-  shape.ffn = 128;
-  shape.vocabulary = 100;
-  shape.sequence_length = shape.positions = 16;
-  return shape;
+TransformerConfig small() {
+  TransformerConfig config;
+  config.layers = 3;
+  config.hidden = 32;
+  config.heads = config.query_groups = 4;
+  config.head_size = 8;
+  config.ffn = 128;
+  config.vocabulary = 100;
+  config.sequence_length = config.positions = 16;
+  return config;
 }
 
-std::string refusal(const std::function<void(GptShape&, GptDivision&)>& change) {
-  GptShape shape = small();
-  GptDivision division;
-  change(shape, division);
-  Status status = check(shape);
-  if (status.ok()) status = check(shape, division);
+std::string refusal(const std::function<void(TransformerConfig&, ModelDivision&)>& change) {
+  TransformerConfig config = small();
+  ModelDivision division;
+  change(config, division);
+  Status status = check(config);
+  if (status.ok()) status = check(config, division);
   if (status.ok()) return "accepted";
   return status.error().detail + " | " + status.error().hint;
 }
 
-TEST(GptShape, ClosedFormsAreTheSumOverTheTensors) {
+TEST(TransformerConfig, ClosedFormsAreTheSumOverTheTensors) {
   for (const bool bias : {true, false})
     for (const bool tied : {true, false})
       for (const auto norm : {NormKind::kLayerNorm, NormKind::kRmsNorm})
         for (const auto activation : {ActivationKind::kGelu, ActivationKind::kSwiglu})
           for (const int groups : {4, 2, 1}) {
-            GptShape shape = small();
-            shape.bias = bias;
-            shape.tied = tied;
-            shape.norm = norm;
-            shape.activation = activation;
-            shape.groups = groups;
-            shape.position = tied ? PositionKind::kLearned : PositionKind::kRotary;
+            TransformerConfig config = small();
+            config.bias = bias;
+            config.qkv_bias = groups == 1;
+            config.tied = tied;
+            config.norm = norm;
+            config.activation = activation;
+            config.query_groups = groups;
+            config.position = tied ? PositionKind::kLearned : PositionKind::kRotary;
             std::int64_t elements = 0;
             std::set<std::string> names;
-            for (const auto& tensor : tensors_of(shape)) {
+            for (const auto& tensor : tensors_of(config)) {
               std::int64_t product = 1;
               for (const auto size : tensor.shape) product *= size;
               elements += product;
               EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name << " twice";
             }
-            EXPECT_EQ(parameters_of(shape), elements);
+            EXPECT_EQ(parameters_of(config), elements);
           }
 }
 
 // GPT-2's published size, and Megatron-LM's formula for its FLOPs.
-TEST(GptShape, Gpt2Small) {
-  GptShape shape;
-  shape.layers = 12;
-  shape.hidden = 768;
-  shape.heads = shape.groups = 12;
-  shape.head_size = 64;
-  shape.ffn = 3072;
-  shape.vocabulary = 50257;
-  shape.sequence_length = shape.positions = 1024;
-  EXPECT_EQ(parameters_of(shape), 124439808);
+TEST(TransformerConfig, Gpt2Small) {
+  TransformerConfig config;
+  config.layers = 12;
+  config.hidden = 768;
+  config.heads = config.query_groups = 12;
+  config.head_size = 64;
+  config.ffn = 3072;
+  config.vocabulary = 50257;
+  config.sequence_length = config.positions = 1024;
+  EXPECT_EQ(parameters_of(config), 124439808);
   const double h = 768, s = 1024, layers = 12;
-  EXPECT_DOUBLE_EQ(flops_per_token(shape), 6 * (layers * (12 * h * h + h * s) + h * 50257));
+  EXPECT_DOUBLE_EQ(flops_per_token(config), 6 * (layers * (12 * h * h + h * s) + h * 50257));
 }
 
-TEST(GptShape, RejectsSizesThatDoNotFit) {
+TEST(TransformerConfig, RejectsSizesThatDoNotFit) {
   EXPECT_EQ(refusal([](auto&, auto&) {}), "accepted");
-  EXPECT_THAT(refusal([](auto& s, auto&) { s.groups = 3; }),
+  EXPECT_THAT(refusal([](auto& s, auto&) { s.query_groups = 3; }),
               AllOf(HasSubstr("4 attention heads cannot be divided into 3 query groups"),
                     HasSubstr("--num-query-groups 1, 2 or 4 would do")));
   EXPECT_THAT(refusal([](auto& s, auto&) { s.sequence_length = 17; }),
@@ -93,12 +94,12 @@ TEST(GptShape, RejectsSizesThatDoNotFit) {
                               "--tensor-model-parallel-size 3"),
                     HasSubstr("| --tensor-model-parallel-size 1, 2 or 4, or --num-attention-heads 3 or 6 would do")));
   EXPECT_THAT(refusal([](auto& s, auto& d) {
-                s.heads = s.groups = 7;
+                s.heads = s.query_groups = 7;
                 d.tensor = 2;
               }),
               HasSubstr("--tensor-model-parallel-size 1, or --num-attention-heads 6 or 8 would do"));
   EXPECT_THAT(refusal([](auto& s, auto& d) {
-                s.groups = 2;
+                s.query_groups = 2;
                 d.tensor = 4;
               }),
               HasSubstr("2 query groups (--num-query-groups) cannot be divided"));
