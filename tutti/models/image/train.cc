@@ -370,10 +370,10 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--check-replicas", text(options.check_replicas)},
           {"--check-gradients", name(options.parallel.finite_check)},
           {"--overlap", name(options.parallel.overlap)},
-          {"--views", options.parallel.gradients_as_views ? "on" : "off"},
+          {"--views", options.parallel.gradient_as_bucket_view ? "on" : "off"},
           {"--sharded", name(options.sharding)},
           {"--stage", text(options.sharded_stage)},
-          {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},
+          {"--no-heap", options.heap_tensors ? "off" : "on"},
           {"--save-dir", options.checkpoints.folder.empty() ? "none" : "given"},
           {"--save-dir-per-node", options.checkpoints.folder_per_node ? "on" : "off"},
           {"--save-interval", text(options.checkpoints.interval)},
@@ -394,7 +394,7 @@ bool scales_loss(const ImageTrainingOptions& options) {
 
 ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
                                       const ImageTrainingOptions& options) {
-  prepare_compute(world);
+  const Compute compute(world, {.heap_tensors = options.heap_tensors});
   auto words = option_words(options);
   words.emplace_back("the number of training samples", fmt::format("{}", train.size()));
   words.emplace_back("the number of test samples", fmt::format("{}", test.size()));

@@ -39,9 +39,10 @@ struct ImageTrainingOptions {
   UpdateRule rule = SgdOptions{.lr = 0.05, .momentum = 0.9};
   double clip_grad_norm = 0;  // 0: not
 
-  // Of it: overlap, gradients_as_views, heap_tensors, logical_ranks (accumulate must be 1), autocast, finite_check (in
-  // 16 bits always kReport).
+  // Of it: overlap, gradient_as_bucket_view, logical_ranks (accumulate must be 1), autocast, finite_check
+  // (in 16 bits always kReport).
   DataParallelOptions parallel;
+  bool heap_tensors = true;  // large tensors are made where peers read them (ComputeOptions)
   Compression compression = Compression::kNone;
   Sharding sharding = Sharding::kAuto;
   int sharded_stage = 1;            // 2 makes Sharding::kAuto kOn

@@ -253,7 +253,7 @@ TEST(PowerSgd, AStepThatWasLeftOutLeavesNoError) {
     const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
     auto options = hooked(std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1}));
     options.finite_check = FiniteCheck::kReport;
-    options.first_bucket_bytes = options.bucket_bytes = 1;  // a bucket for each parameter
+    options.first_bucket_bytes = 1, options.bucket_cap_mb = mebibytes(1);  // a bucket for each parameter
     DataParallel ddp(model, world, options);
     double largest = 0;
     for (int step = 0; step < 12; ++step) {
@@ -284,7 +284,7 @@ TEST(PowerSgd, GoesOnToTheBitFromWhatItSaved) {
             PowerSgdOptions{.start_step = 2, .min_compression_rate = 1, .orthogonalization_epsilon = 0.01});
         auto options = hooked(hook);
         options.finite_check = FiniteCheck::kReport;
-        options.first_bucket_bytes = options.bucket_bytes = 1;  // a bucket for each parameter
+        options.first_bucket_bytes = 1, options.bucket_cap_mb = mebibytes(1);  // a bucket for each parameter
         DataParallel ddp(model, world, options);
         LossScaler scaler(ddp, {.initial_scale = 1024, .growth_interval = 2});
         if (resumed) {

@@ -1,4 +1,4 @@
-#include "tutti/parallel/data_parallel/reducer/logical_ranks.h"
+#include "tutti/parallel/data_parallel/reducer/features/logical_ranks.h"
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>

@@ -76,7 +76,6 @@ void step_weights(Normalised& model, float rate) {
 
 Weights trained(int processes, int logical, DataParallelOptions options) {
   options.logical_ranks = logical;
-  options.heap_tensors = false;
   Weights result;
   const auto models = test::make_models<Normalised>(processes);
   const auto outcomes = test::run_threads(processes, [&](Group& world) {
@@ -111,7 +110,8 @@ class LogicalRanksTest : public testing::Test {
 
 TEST_F(LogicalRanksTest, AnyNumberOfProcessesGivesTheSameBits) {
   const DataParallelOptions packed, in_place{.in_place_bytes = 128},
-      overlapped{.first_bucket_bytes = 256, .bucket_bytes = 512, .in_place_bytes = 1024, .overlap = Overlap::kOn};
+      overlapped{
+          .first_bucket_bytes = 256, .bucket_cap_mb = mebibytes(512), .in_place_bytes = 1024, .overlap = Overlap::kOn};
   const auto alone = trained(1, 8, packed);
   for (const int processes : {1, 2, 4, 8})
     for (const auto& options : {packed, in_place, overlapped})
@@ -149,7 +149,7 @@ TEST_F(LogicalRanksTest, AShardedOptimizerAndALossScalerGoWithThem) {
     const auto models = test::make_models<Normalised>(processes);
     const auto outcomes = test::run_threads(processes, [&](Group& world) {
       auto model = models[std::size_t(world.rank())];
-      DataParallel ddp(model, world, {.heap_tensors = false, .finite_check = FiniteCheck::kReport, .logical_ranks = 6});
+      DataParallel ddp(model, world, {.finite_check = FiniteCheck::kReport, .logical_ranks = 6});
       LossScaler scaler(ddp, {.initial_scale = 1000, .growth_factor = 3, .growth_interval = 1});
       Optimizer whole(*model, AdamOptions{.lr = 0.05});
       std::optional<ShardedOptimizer> sharded;
@@ -213,7 +213,7 @@ TEST_F(LogicalRanksTest, UnusedParametersMayDifferBetweenTurns) {
     const auto outcomes = test::run_threads(processes, [&](Group& world) {
       auto options = kPlain;
       options.logical_ranks = 4;
-      options.find_unused = true;
+      options.find_unused_parameters = true;
       DataParallel ddp(models[std::size_t(world.rank())], world, options);
       for (int step = 0; step < 2; ++step) {
         ddp.zero_grad();
@@ -271,7 +271,8 @@ TEST_F(LogicalRanksTest, WhatCannotBeIsRefusedInASentence) {
         "the logical ranks' (hint: start 1 process, or let the number of logical ranks be a multiple of 2)");
     check_says(makes([](auto& o) { o.logical_ranks = -2; }), "(hint: take 1 or more logical ranks)");
     check_says(makes([](auto& o) { o.static_graph = true; }), "logical_ranks and static_graph were both given");
-    check_says(makes([](auto& o) { o.delayed = {"left.bias"}; }), "logical_ranks and delayed parameters were both");
+    check_says(makes([](auto& o) { o.delay_all_reduce_named_params = {"left.bias"}; }),
+               "logical_ranks and delayed parameters were both");
     check_says(makes([](auto& o) { o.sparse = {"left.weight"}; }), "logical_ranks and sparse gradients were both");
 
     auto options = kPlain;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/parallel/data_parallel/reducer/logical_ranks.h"
+#include "tutti/parallel/data_parallel/reducer/features/logical_ranks.h"
 
 namespace tutti {
 namespace {
