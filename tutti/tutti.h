@@ -21,7 +21,6 @@
 #include "tutti/parallel/pipeline/tied_weights.h"
 #include "tutti/parallel/recompute.h"
 #include "tutti/parallel/replica_check.h"
-#include "tutti/parallel/scattered_batches.h"
 #include "tutti/parallel/sharded_embeddings.h"
 #include "tutti/parallel/sync_batch_norm.h"
 #include "tutti/parallel/tensor/attention.h"

@@ -20,14 +20,15 @@ torch::nn::Linear make_layer(int i) {
   return torch::nn::Linear(i == 0 ? 16 : kWidth, i == kLayers - 1 ? 16 : kWidth);
 }
 
+torch::Tensor run_layer(int i, torch::nn::Linear& layer, const torch::Tensor& x) {
+  return i < kLayers - 1 ? torch::relu(layer->forward(x)) : layer->forward(x);
+}
+
 struct Stage {
   tutti::LayerRange layers;
   std::vector<torch::nn::Linear> modules;
   torch::Tensor forward(torch::Tensor x) {
-    for (int i = 0; i < layers.size(); ++i) {
-      x = modules[std::size_t(i)]->forward(x);
-      if (layers.begin + i < kLayers - 1) x = torch::relu(x);
-    }
+    for (int i = 0; i < layers.size(); ++i) x = run_layer(layers.begin + i, modules[std::size_t(i)], x);
     return x;
   }
 };
@@ -44,7 +45,12 @@ int main(int argc, char** argv) {
   const bool chunked = *kind == tutti::ScheduleKind::kInterleaved || *kind == tutti::ScheduleKind::kZeroBubbleV;
   const auto schedule =
       tutti::make_schedule(*kind, {.ranks = world.size(), .microbatches = kMicrobatches, .chunks = chunked ? 2 : 1});
-  const auto ranges = tutti::even_stages(kLayers, schedule.shape.stages());
+  // Each layer is timed on its own, and the stages get layers that take about equally long together.
+  const auto measured = [](int i) {
+    return [i, layer = make_layer(i)](const torch::Tensor& x) mutable { return run_layer(i, layer, x); };
+  };
+  const auto costs = tutti::measured_layer_costs(world, kLayers, measured, torch::rand({kRows, 16}));
+  const auto ranges = tutti::balanced_stages(costs, schedule.shape.stages());
 
   // The stages of this rank, and what they do with a microbatch: the first stage reads its data, the last one its
   // targets.
