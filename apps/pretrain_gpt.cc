@@ -5,19 +5,19 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "apps/answering.h"
-#include "apps/command_line.h"
-#include "apps/help_text.h"
-#include "apps/pretrain_gpt_options.h"
-#include "apps/tell_once.h"
+#include "apps/options/answering.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
+#include "apps/options/pretrain_gpt_options.h"
+#include "apps/options/tell_once.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/models/gpt/training.h"
-#include "tutti/models/image/same_options.h"
-#include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/training/same_run.h"
 
 namespace {
 

@@ -6,19 +6,19 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/answering.h"
-#include "apps/command_line.h"
-#include "apps/help_text.h"
-#include "apps/tell_once.h"
-#include "apps/train_dlrm_options.h"
+#include "apps/options/answering.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
+#include "apps/options/tell_once.h"
+#include "apps/options/train_dlrm_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/models/dlrm/printed_lines.h"
 #include "tutti/models/dlrm/printer.h"
 #include "tutti/models/dlrm/training.h"
-#include "tutti/models/image/same_options.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/training/same_run.h"
 
 namespace {
 

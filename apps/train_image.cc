@@ -8,14 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "apps/answering.h"
-#include "apps/command_line.h"
-#include "apps/help_text.h"
-#include "apps/tell_once.h"
+#include "apps/options/answering.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
+#include "apps/options/tell_once.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/option_pairs.h"
-#include "tutti/parallel/ddp/precision/mixed_precision.h"
-#include "tutti/parallel/ddp/stats_json.h"
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
+#include "tutti/parallel/data_parallel/stats_json.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
 

@@ -19,7 +19,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/text.h"
 #include "tutti/models/image/models.h"
-#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/runtime/init.h"
 
 namespace {

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "apps/command_line.h"
-#include "apps/help_text.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"

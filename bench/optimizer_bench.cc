@@ -24,7 +24,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"

@@ -23,8 +23,8 @@
 #include <new>
 #include <thread>
 
-#include "apps/command_line.h"
-#include "apps/help_text.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
 #include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 

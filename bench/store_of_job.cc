@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "apps/command_line.h"
-#include "apps/help_text.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/join.h"

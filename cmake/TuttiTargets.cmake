@@ -75,11 +75,11 @@ endfunction()
 # instantiate are compiled once. The units below join or divide top-level folders, so that each compiles in 5 to 30 s.
 # A file with flags of its own stays alone. Two files of a unit must not define the same name in an anonymous namespace.
 set(TUTTI_UNITS
-    "comm/plans=plans" "comm=comm" "data=data" "planning|training=planning" "transport=transport" "embedding=embedding" "tensor=tensor"
+    "comm/plans=plans" "comm=comm" "data=data" "planning=planning" "training=training" "transport=transport" "embedding=embedding" "tensor=tensor"
     "base=base" "metrics|trace=trace" "store=store" "doctor|runtime|rendezvous=rendezvous"
     "checkpoint/(memory|sources|tools|torch)=checkpoint_files" "checkpoint=checkpoint"
     "launch/(affinity|monitor)=launch_monitor" "launch/(membership|ssh)=launch_membership" "launch=launch"
-    "parallel/(ddp|fully_sharded|optim|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|gpt)=models_\\2")
+    "parallel/(gradients|optim)=parallel_optim" "parallel/(data_parallel|fully_sharded|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|gpt)=models_\\2")
 # Units of the core that no training step runs. They are compiled at -O1, in three quarters of the time.
 set(TUTTI_COLD_UNITS checkpoint checkpoint_files launch launch_membership launch_monitor rendezvous)
 function(tutti_unit_of folder unit)

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/not_empty.h"
 #include "bench/collectives/groups.h"
 #include "tutti/base/text.h"

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 
 namespace tutti::cli {
 

@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "apps/command_line.h"
-#include "apps/help_text.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/data_commands.h"
 #include "apps/tutti/progress.h"
 #include "tutti/base/text.h"

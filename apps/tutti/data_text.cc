@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "tutti/base/machine.h"
 
 namespace tutti::cli {

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "apps/command_line.h"
-#include "apps/help_text.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/data_commands.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/data/clicks/trace_profile.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/command.h"
 #include "apps/tutti/not_empty.h"
 #include "apps/tutti/run_on_hosts.h"

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/doctor/report.h"
 

@@ -2,7 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"

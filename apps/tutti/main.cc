@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "apps/answering.h"
+#include "apps/options/answering.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"

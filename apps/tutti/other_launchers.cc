@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/command.h"
 #include "apps/tutti/not_empty.h"
 #include "apps/tutti/plan_report.h"

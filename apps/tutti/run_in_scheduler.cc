@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"

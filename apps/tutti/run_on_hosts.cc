@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "apps/tutti/run_in_scheduler.h"
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "apps/command_line.h"
-#include "apps/help_text.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/not_empty.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"

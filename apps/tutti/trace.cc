@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/trace/chrome_trace.h"

@@ -9,10 +9,10 @@
 #include <optional>
 
 #include "tests/faults/worlds.h"
-#include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/ddp/hooks/compression.h"
-#include "tutti/parallel/ddp/hooks/power_sgd.h"
-#include "tutti/parallel/ddp/join.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/data_parallel/hooks/compression.h"
+#include "tutti/parallel/data_parallel/hooks/power_sgd.h"
+#include "tutti/parallel/data_parallel/join.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 
 namespace tutti::test {

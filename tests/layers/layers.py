@@ -22,7 +22,6 @@ import tempfile
 ABOVE = {
     "base": [],
     "planning": ["base"],
-    "training": ["base"],
     "transport": ["base"],
     "store": ["base", "transport"],
     "trace": ["base"],
@@ -31,6 +30,7 @@ ABOVE = {
     "data": ["base"],
     "checkpoint": ["base", "comm"],
     "metrics": ["base", "comm", "trace"],
+    "training": ["base", "comm", "checkpoint", "metrics", "trace"],
     "launch": ["base", "transport", "store", "rendezvous", "trace"],
     "embedding": ["base", "planning", "comm"],
     "doctor": ["base", "transport", "store", "rendezvous", "comm", "launch"],
@@ -72,7 +72,7 @@ def check_file(root, path):
     parts = relative.parts
     is_test = path.name.endswith("_test.cc") or "testing" in parts
     if parts[0] in ("apps", "bench"):
-        torch_allowed = (parts[0] == "apps" and parts[1].startswith(TRAINERS)) or path.name in TORCH_BENCHES
+        torch_allowed = (parts[0] == "apps" and path.name.startswith(TRAINERS)) or path.name in TORCH_BENCHES
         allowed = None  # a program may wire any parts together
     else:
         here = folder_of(parts)

@@ -18,7 +18,7 @@ HOLDS = {
     "comm": "groups, collectives, backends", "launch": "agent, workers, reports", "checkpoint": "save, load, reshard",
     "metrics": "AUC, timers of all ranks", "embedding": "tables over ranks, kernels", "doctor": "checks hosts before a job",
     "runtime": "init() turns a process into a rank", "tensor": "collectives on tensors, with and without autograd",
-    "parallel": "data, tensor, pipeline and context parallelism, sharded optimizers and embeddings", "training": "batch sizes, rates, loss scale", "models": "cnn, mlp, DLRM, GPT",
+    "parallel": "data, tensor, pipeline and context parallelism, sharded optimizers and embeddings", "training": "the trainer, schedules", "models": "cnn, mlp, DLRM, GPT",
     "tutti": "run, bench, doctor, ckpt, data, ...", "train_image": "Fashion-MNIST", "train_dlrm": "recommendation", "pretrain_gpt": "language",
 }
 WIDTH, HEIGHT, GAP, MARGIN = 1080, 58, 12, 20
@@ -31,12 +31,23 @@ def rows_of_folders():
     level = {}
     for folder, used in {**ABOVE, **BELOW}.items():
         level[folder] = 1 + max((level[one] for one in used), default=-1)
-    return [[one for one in level if level[one] == row] for row in range(max(level.values()) + 1)]
+    rows = []
+    for row in range(max(level.values()) + 1):
+        rows.append([])
+        for one in (one for one in level if level[one] == row):
+            if rows[-1] and 7.5 * sum(letters_of(name) for name in [*rows[-1], one]) > WIDTH - 2 * MARGIN - GAP * len(rows[-1]):
+                rows.append([])  # the texts of one row have to fit beside each other
+            rows[-1].append(one)
+    return rows
 
 
 def uses(folder):
     used = {**ABOVE, **BELOW}[folder]
     return ", ".join(["all above the line", *used[len(CORE):]] if used[:len(CORE)] == CORE else used or ["the standard library"])
+
+
+def letters_of(folder):
+    return max(len(HOLDS[folder]), len("uses " + uses(folder)), 24)
 
 
 def draw(root):

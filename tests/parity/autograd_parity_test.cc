@@ -17,7 +17,7 @@
 
 #include "tests/harness/ranks.h"
 #include "tests/parity/torch_oracle.h"
-#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/tensor/autograd_collectives.h"
 
 namespace tutti {

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
-#include "apps/train_dlrm_options.h"
+#include "apps/options/train_dlrm_options.h"
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/text.h"

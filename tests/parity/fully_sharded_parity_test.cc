@@ -12,7 +12,7 @@
 
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"

@@ -24,10 +24,10 @@
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/models/gpt/batches.h"
-#include "tutti/models/gpt/leveled_timers.h"
 #include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/weights_step.h"
 #include "tutti/parallel/pipeline/pipeline.h"
+#include "tutti/training/leveled_timers.h"
 
 namespace tutti::gpt {
 namespace {

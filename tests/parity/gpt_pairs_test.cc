@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
-#include "apps/pretrain_gpt_options.h"
+#include "apps/options/pretrain_gpt_options.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/text.h"
 #include "tutti/models/gpt/training.h"

@@ -11,8 +11,8 @@
 
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/ddp/hooks/compression.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/tensor/collectives.h"
 

@@ -13,7 +13,7 @@
 
 #include "tests/harness/ranks.h"
 #include "tutti/base/file.h"
-#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 

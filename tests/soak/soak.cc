@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-#include "apps/command_line.h"
-#include "apps/help_text.h"
+#include "apps/options/command_line.h"
+#include "apps/options/help_text.h"
 #include "bench/collectives/operation.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/deadline.h"

@@ -20,8 +20,8 @@
 #include <utility>
 
 #include "tutti/base/error.h"
-#include "tutti/parallel/ddp/precision/autocast_now.h"
-#include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/parallel/data_parallel/precision/autocast_now.h"
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 
 namespace tutti {
 namespace {

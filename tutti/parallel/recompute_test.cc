@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "tutti/base/error.h"
-#include "tutti/parallel/ddp/precision/autocast_now.h"
-#include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/parallel/data_parallel/precision/autocast_now.h"
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/parallel/pipeline/test_stack.h"
 
 namespace tutti::test {

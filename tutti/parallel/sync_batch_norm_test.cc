@@ -9,8 +9,8 @@
 #include <torch/nn/modules/linear.h>
 
 #include "tests/harness/ranks.h"
-#include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/ddp/test_models.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/data_parallel/test_models.h"
 
 namespace tutti {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/command_line.h"
+#include "apps/options/command_line.h"
 #include "apps/tutti/progress.h"
 #include "tutti/checkpoint/open.h"
 #include "tutti/checkpoint/tools/pieces.h"

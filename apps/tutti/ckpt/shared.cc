@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "apps/help_text.h"
+#include "apps/options/help_text.h"
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"

@@ -1,5 +1,5 @@
 #pragma once
-// What a pre-training of a GPT is told: apps/pretrain_gpt_options.h makes it of a command line. No LibTorch here.
+// What a pre-training of a GPT is told: apps/options/pretrain_gpt_options.h makes it of a command line. No LibTorch here.
 #include <cstdint>
 #include <optional>
 #include <string>

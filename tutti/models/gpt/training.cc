@@ -23,18 +23,18 @@
 #include "tutti/metrics/timers_over_ranks.h"
 #include "tutti/models/gpt/batches.h"
 #include "tutti/models/gpt/generate.h"
-#include "tutti/models/gpt/leveled_timers.h"
 #include "tutti/models/gpt/log_line.h"
 #include "tutti/models/gpt/matrix_rate.h"
 #include "tutti/models/gpt/training_state.h"
 #include "tutti/models/gpt/weights_step.h"
-#include "tutti/models/image/recorder.h"
 #include "tutti/parallel/pipeline/pipeline.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/event_file.h"
 #include "tutti/trace/region.h"
+#include "tutti/training/leveled_timers.h"
+#include "tutti/training/recorder.h"
 
 namespace tutti::gpt {
 namespace {

@@ -13,11 +13,11 @@
 #include <limits>
 
 #include "tutti/comm/collectives.h"
-#include "tutti/models/gpt/leveled_timers.h"
-#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/pipeline/tied_weights.h"
 #include "tutti/parallel/tensor/partial_gradients.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/training/leveled_timers.h"
 
 namespace tutti::gpt {
 namespace {

@@ -8,15 +8,17 @@
 #include "tutti/models/gpt/grid_groups.h"
 #include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/options.h"
-#include "tutti/parallel/ddp/reducer/reducer.h"
+#include "tutti/parallel/data_parallel/reducer/reducer.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/tensor/parameter_layout.h"
 #include "tutti/trace/timers.h"
 
-namespace tutti::gpt {
-
+namespace tutti {
 class LeveledTimers;
+}
+
+namespace tutti::gpt {
 
 struct StepScale {
   double loss_scale = 1;             // gradients were multiplied by it

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "tests/harness/ranks.h"
-#include "tutti/models/gpt/leveled_timers.h"
+#include "tutti/training/leveled_timers.h"
 
 namespace tutti::gpt {
 namespace {

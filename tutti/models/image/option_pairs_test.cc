@@ -12,7 +12,7 @@
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/text.h"
-#include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 
 namespace tutti {
 namespace {

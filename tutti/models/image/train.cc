@@ -23,18 +23,18 @@
 #include "tutti/models/image/evaluation.h"
 #include "tutti/models/image/models.h"
 #include "tutti/models/image/pictures.h"
-#include "tutti/models/image/same_options.h"
 #include "tutti/models/image/training_state.h"
 #include "tutti/models/image/turns.h"
 #include "tutti/models/image/weights_step.h"
-#include "tutti/parallel/ddp/hooks/compression.h"
-#include "tutti/parallel/ddp/hooks/power_sgd.h"
+#include "tutti/parallel/data_parallel/hooks/compression.h"
+#include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 #include "tutti/parallel/replica_check.h"
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/region.h"
-#include "tutti/trace/step_line.h"
+#include "tutti/training/same_run.h"
+#include "tutti/training/step_line.h"
 
 namespace tutti {
 namespace {

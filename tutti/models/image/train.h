@@ -8,9 +8,9 @@
 #include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/comm/group.h"
 #include "tutti/data/fashion_mnist.h"
-#include "tutti/models/image/recorder.h"
-#include "tutti/parallel/ddp/options.h"
+#include "tutti/parallel/data_parallel/options.h"
 #include "tutti/parallel/optim/update_rule.h"
+#include "tutti/training/recorder.h"
 
 namespace tutti {
 

@@ -7,7 +7,7 @@
 #include "tutti/checkpoint/writer.h"
 #include "tutti/models/image/train.h"
 #include "tutti/models/image/weights_step.h"
-#include "tutti/parallel/ddp/hooks/power_sgd.h"
+#include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 
 namespace tutti {
 

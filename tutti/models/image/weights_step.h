@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tutti/models/image/models.h"
-#include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/ddp/precision/loss_scaler.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/data_parallel/precision/loss_scaler.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 

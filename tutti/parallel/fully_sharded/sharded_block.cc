@@ -18,7 +18,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
-#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
-#include "tutti/parallel/optim/averages.h"
+#include "tutti/parallel/gradients/averages.h"
 #include "tutti/parallel/optim/shards.h"
 #include "tutti/tensor/named_tensor.h"
 

@@ -16,9 +16,9 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group_region.h"
-#include "tutti/parallel/ddp/gradient_taker.h"
-#include "tutti/parallel/optim/averages.h"
-#include "tutti/parallel/optim/over_ranks.h"
+#include "tutti/parallel/data_parallel/gradient_taker.h"
+#include "tutti/parallel/gradients/averages.h"
+#include "tutti/parallel/gradients/over_ranks.h"
 #include "tutti/parallel/optim/sharded_state.h"
 
 namespace tutti {

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/optim/parameter_groups.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/parallel/optim/update_rule.h"

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/join.h"
-#include "tutti/parallel/ddp/precision/loss_scaler.h"
-#include "tutti/parallel/ddp/test_models.h"
+#include "tutti/parallel/data_parallel/join.h"
+#include "tutti/parallel/data_parallel/precision/loss_scaler.h"
+#include "tutti/parallel/data_parallel/test_models.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 

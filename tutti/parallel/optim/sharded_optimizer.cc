@@ -11,7 +11,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/optim/over_ranks.h"
+#include "tutti/parallel/gradients/over_ranks.h"
 #include "tutti/parallel/optim/sharded_state.h"
 #include "tutti/parallel/replicas.h"
 

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
-#include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/optim/parameter_groups.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/parallel/optim/update_rule.h"

@@ -8,7 +8,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/group.h"
-#include "tutti/parallel/optim/averages.h"
+#include "tutti/parallel/gradients/averages.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/optim/shards.h"
 

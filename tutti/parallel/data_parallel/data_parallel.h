@@ -1,0 +1,104 @@
+#pragma once
+// Data parallel training: every rank has the whole model and its own part of each batch; gradients are averaged over
+// the ranks.
+//
+//   tutti::DataParallel ddp(model, world);          // compares the models, takes rank 0's weights
+//   loss(ddp.forward(x), y).backward();             // gradients travel while backward still runs
+//   ddp.finish();                                   // averaged on every rank, or throws the root cause
+//   optimizer.step();
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tutti/parallel/data_parallel/precision/mixed_precision.h"
+#include "tutti/parallel/data_parallel/reducer/reducer.h"
+
+namespace tutti {
+
+// M: a torch::nn::Module. (For the holder that TORCH_MODULE makes, pass holder.ptr().) One thread at a time, except
+// that the hooks may run on autograd's threads. Every rank must construct it and call forward, backward and finish in
+// the same order.
+//
+// While it lives, the model's parameters must stay the tensors that they are now, of the same type and with the same
+// requires_grad: assign values in place (copy_), and do to() and register_parameter() before. A gradient that is sparse
+// where a dense one was promised (DataParallelOptions::sparse), or the reverse, ends the group with an Exception that
+// names rank and parameter, from backward() where that launches buckets (overlap), else from finish().
+//
+// It changes the process that constructs it:
+//  - All large CPU tensors (64 KiB) made while it lives, the program's own included, lie in memory that fork() does not
+//    inherit, where ranks share the host. A child that touches one of its parent dies of SIGSEGV. For a program that
+//    forks (a loader with worker processes): DataParallelOptions{.heap_tensors = false}, at the price of a copy in each
+//    collective; or fork before.
+//  - Denormal numbers count as zero in this thread and those that it starts, and LibTorch takes this rank's share of
+//    the cores unless OMP_NUM_THREADS is set: see prepare_compute() in tensor/compute.h. With logical_ranks LibTorch
+//    and its BLAS compute with one thread: see fix_compute_threads() there.
+template <class M>
+class DataParallel {
+ public:
+  DataParallel(std::shared_ptr<M> module, const Group& group, DataParallelOptions options = {})
+      : module_(std::move(module)), reducer_(std::make_unique<Reducer>(module_, group, options)) {}
+
+  // The module's forward(), after its buffers were taken from rank 0 (when training); under Autocast, if that was asked
+  // for. Throws on every rank if a tensor that is an argument has no samples on one (allow_empty_batches).
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    (check_batch(arguments), ...);
+    reducer_->before_forward();
+    const Autocast precision(reducer_->options().autocast);
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
+
+  // After backward(): waits until every gradient is the average over the ranks. Throws Exception with the root cause;
+  // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
+  // unless `find_unused` is set. A gradient that is not finite is an error that leaves the group as it was
+  // (DataParallelOptions::finite_check).
+  void finish() { reducer_->finish(); }
+
+  // With DataParallelOptions::logical_ranks: those of this process, ascending; else none.
+  std::vector<int> logical_ranks() const { return reducer_->logical_ranks(); }
+  // The turn of the next of them begins; its forward() and backward() follow.
+  void begin_logical_rank(int number) { reducer_->begin_logical_rank(number); }
+
+  // For parameters in DataParallelOptions::delayed: averages what their gradients have added up to since the last call.
+  // Every rank calls. zero_grad() leaves them alone until then.
+  void average_delayed() { reducer_->average_delayed(); }
+
+  // With DataParallelOptions::finite_check: what the last finish() found, the same on every rank.
+  std::optional<NonFiniteGradient> non_finite() const { return reducer_->non_finite(); }
+
+  // Lets gradients go. Unlike LibTorch 1.13's optimizer.zero_grad(), which fills them with zeros to be added to, this
+  // lets the next backward() make them afresh, which is faster.
+  void zero_grad() { reducer_->zero_grad(); }
+
+  // While the result lives, backward() only accumulates on this rank, and finish() does nothing; the first synchronised
+  // step after it averages the sums.
+  class NoSync {
+   public:
+    explicit NoSync(Reducer& reducer) : reducer_(reducer) { reducer_.set_sync(false); }
+    ~NoSync() { reducer_.set_sync(true); }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Reducer& reducer_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
+
+  M& module() { return *module_; }
+  M* operator->() { return module_.get(); }
+  Reducer& reducer() { return *reducer_; }  // for optimizers that work with it
+  DataParallelStats stats() const { return reducer_->stats(); }
+
+ private:
+  template <class T>
+  void check_batch(const T& argument) const {
+    if constexpr (std::is_same_v<T, at::Tensor>) reducer_->check_batch(argument);
+  }
+
+  std::shared_ptr<M> module_;
+  std::unique_ptr<Reducer> reducer_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,64 @@
+#pragma once
+// f16 has no numbers below 6e-8, and gradients often are smaller: the loss is multiplied by a scale, and with it all
+// gradients on their way. A scale that is too large shows as an infinity: that step is left out on every rank, and the
+// scale falls. What torch.cuda.amp.GradScaler does, with its defaults.
+//
+//   tutti::DataParallel ddp(model, world, {.hook = tutti::f16_compression(), .finite_check = FiniteCheck::kReport});
+//   tutti::LossScaler scaler(ddp);
+//   scaler.scale(loss).backward();
+//   ddp.finish();                      // averages, and divides by the scale; not with a sharded optimizer
+//   scaler.step(optimizer);            // unless a gradient of some rank was not finite
+//   scaler.update();
+#include "tutti/parallel/data_parallel/data_parallel.h"
+
+namespace tutti {
+
+class ShardedOptimizer;
+
+struct LossScalerOptions {
+  double initial_scale = 65536;
+  double growth_factor = 2;             // above 1
+  double backoff_factor = 0.5;          // between 0 and 1
+  std::int64_t growth_interval = 2000;  // steps without an infinity after which the scale grows
+};
+
+// One for each DataParallel that it works with, whose finite_check must be kReport. One thread at a time. The scale is
+// the same on every rank, without a message: all ranks see the same verdict, also those that have run out of data
+// (join_uneven()).
+class LossScaler {
+ public:
+  struct State {
+    double scale = 0;
+    std::int64_t good_steps = 0;  // since it changed
+  };
+
+  template <class M>
+  explicit LossScaler(DataParallel<M>& ddp, LossScalerOptions options = {}) : LossScaler(ddp.reducer(), options) {}
+  explicit LossScaler(Reducer& reducer, LossScalerOptions options = {});
+  ~LossScaler();
+  LossScaler(const LossScaler&) = delete;
+  LossScaler& operator=(const LossScaler&) = delete;
+
+  at::Tensor scale(const at::Tensor& loss) const;
+  // After finish(). Whether optimizer.step() was called.
+  template <class Optimizer>
+  bool step(Optimizer& optimizer) {
+    if (reducer_.skips_step()) return false;
+    optimizer.step();
+    return true;
+  }
+  bool step(ShardedOptimizer& optimizer);  // finishes DataParallel's step as well
+  // Once a step, after the optimizer's: the scale of the next one. Throws Exception where f32 has none small enough.
+  void update();
+
+  double scale() const { return state_.scale; }
+  State state() const { return state_; }  // to save with the model
+  void load(const State& state);
+
+ private:
+  Reducer& reducer_;
+  LossScalerOptions options_;
+  State state_;
+};
+
+}  // namespace tutti

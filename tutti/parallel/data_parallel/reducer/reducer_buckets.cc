@@ -1,0 +1,132 @@
+// What of the model travels, and where it lies meanwhile.
+//
+// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own: it is all-reduced where
+// it lies, and since HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a
+// fresh gradient over without a copy, nobody copies anything. Smaller ones are packed into one flat range per bucket
+// and copied back afterwards. With `gradients_as_views` everything is packed and `.grad` is a window into the flat
+// range: no copies, but autograd adds into it. For a hook, too, everything is packed: it gets one tensor.
+//
+// We hold the AccumulateGrad nodes; their hooks hold our state weakly, so a model outlives its reducer.
+#include <ATen/Functions.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "tutti/base/text.h"
+#include "tutti/parallel/data_parallel/reducer/reducer_state.h"
+#include "tutti/parallel/data_parallel/reducer/sparse_gradients.h"
+#include "tutti/tensor/gradient_hook.h"
+#include "tutti/tensor/group_tensor.h"
+
+namespace tutti {
+namespace {
+
+using Names = std::unordered_set<std::string>;
+Names names_in(const std::vector<std::string>& list) { return {list.begin(), list.end()}; }
+
+}  // namespace
+
+std::vector<NamedTensor> Reducer::State::not_ignored(std::vector<NamedTensor> tensors) const {
+  if (options.ignore.empty()) return tensors;
+  const auto ignored = names_in(options.ignore);
+  std::erase_if(tensors, [&](const NamedTensor& named) { return ignored.contains(named.name); });
+  return tensors;
+}
+
+void Reducer::State::collect_parameters() {
+  auto sparse = names_in(options.sparse);
+  for (auto& name : sparse_parameters_of(module)) sparse.insert(std::move(name));
+  const auto delayed = names_in(options.delayed), passed_over = names_in(options.ignore);
+  for (const auto& [name, tensor] : parameters_of(*module))
+    if (passed_over.contains(name)) ignored.push_back(tensor);
+  for (const auto& [name, tensor] : not_ignored(without_repeats(parameters_of(*module)))) {
+    if (!tensor.requires_grad()) continue;
+    require_cpu_memory(tensor, "parameter " + name);
+    const bool dense_in_memory = tensor.is_non_overlapping_and_dense();
+    (void)checked_bytes(dense_in_memory ? tensor.detach().as_strided({tensor.numel()}, {1}) : tensor.detach(),
+                        "parameter " + name);
+    parameters.push_back({.name = name,
+                          .tensor = tensor,
+                          .travel = sparse.contains(name)    ? Travel::kSparse
+                                    : delayed.contains(name) ? Travel::kDelayed
+                                                             : Travel::kBucket,
+                          .bytes = std::size_t(tensor.numel()) * tensor.element_size()});
+  }
+  arrivals.emplace(parameters.size());
+  for (const auto index : numbers_of(Travel::kDelayed)) arrivals->leave_out(index);
+  if (options.static_graph) arrivals->start_learning();
+}
+
+std::vector<std::size_t> Reducer::State::numbers_of(Travel travel) const {
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].travel == travel) numbers.push_back(i);
+  return numbers;
+}
+
+void Reducer::State::install_hooks() {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].accumulator = after_gradient(parameters[i].tensor, [weak = weak_from_this(), i] {
+      if (const auto state = weak.lock()) state->on_ready(i);
+    });
+  }
+}
+
+void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
+  buckets = buckets_of(order);
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    buckets[i].contents.index = i;
+    buckets[i].contents.is_last = i + 1 == buckets.size();
+    for (const auto index : buckets[i].parameters) parameters[index].bucket = i;
+  }
+  begin_step();
+}
+
+std::vector<Bucket> Reducer::State::buckets_of(const std::vector<std::size_t>& order) {
+  std::vector<GradientShape> shapes;
+  for (const auto& parameter : parameters)
+    shapes.push_back({.count = std::size_t(parameter.tensor.numel()),
+                      .element_bytes = std::size_t(parameter.tensor.element_size()),
+                      .kind = int(parameter.tensor.scalar_type())});
+  const bool pack_all = options.gradients_as_views || options.hook;
+  const BucketLimits limits{.first_bytes = options.first_bucket_bytes,
+                            .bytes = options.bucket_bytes,
+                            .in_place_bytes = pack_all ? std::size_t(-1) : options.in_place_bytes};
+  std::vector<Bucket> made;
+  for (const auto& plan : plan_buckets(shapes, order, limits)) {
+    Bucket& bucket = made.emplace_back();
+    bucket.bytes = plan.bytes;
+    for (const auto& slot : plan.slots) bucket.parameters.push_back(slot.gradient);
+    pack(bucket, plan);
+  }
+  return made;
+}
+
+// Gives every packed gradient of the bucket its window.
+void Reducer::State::pack(Bucket& bucket, const PlannedBucket& plan) {
+  for (const auto index : bucket.parameters) parameters[index].window = at::Tensor();
+  const bool packs = std::any_of(plan.slots.begin(), plan.slots.end(), [](const auto& s) { return !s.in_place(); });
+  if (!packs) return;
+  const auto like = parameters[bucket.parameters.front()].tensor.options().requires_grad(false);
+  const auto element = std::size_t(like.dtype().itemsize());
+  auto& contents = bucket.contents;
+  contents.buffer = group_tensor(group, std::int64_t(plan.packed_count), like);
+  for (const auto& slot : plan.slots) {
+    if (slot.in_place()) continue;
+    auto& parameter = parameters[slot.gradient];
+    // from_blob and not narrow(): LibTorch 1.13's zero_grad() detaches gradients in place, which views forbid.
+    auto* const begin = static_cast<std::byte*>(contents.buffer.data_ptr()) + slot.offset * element;
+    parameter.window = at::from_blob(
+        begin, parameter.tensor.sizes(), parameter.tensor.strides(), [keep = contents.buffer](void*) {}, like);
+    if (options.gradients_as_views && parameter.tensor.grad().defined()) {
+      parameter.window.copy_(parameter.tensor.grad());
+      parameter.tensor.mutable_grad() = parameter.window;
+    }
+    contents.names.push_back(parameter.name);
+    contents.parameters.push_back(parameter.tensor);
+    contents.gradients.push_back(parameter.window);
+  }
+}
+
+}  // namespace tutti

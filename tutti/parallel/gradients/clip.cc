@@ -1,0 +1,118 @@
+// The norm is that of PyTorch, except that squares are added in double: in f32 a sum of many small squares loses what
+// does not fit beside a large one. Each run of elements has a sum of its own, so the result does not depend on threads.
+#include "tutti/parallel/gradients/clip.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/parallel/optim/rule_state.h"
+#include "tutti/tensor/named_tensor.h"
+#include "tutti/tensor/tensor_bytes.h"
+
+namespace tutti {
+namespace {
+
+struct Gradient {
+  const std::string& name;
+  at::Tensor tensor;
+  DType dtype;
+};
+
+std::vector<Gradient> gradients_of(std::span<const NamedTensor> parameters) {
+  std::vector<Gradient> gradients;
+  for (const auto& [name, tensor] : parameters) {
+    const auto& gradient = tensor.grad();
+    if (gradient.defined()) gradients.push_back({name, gradient, updated_dtype(gradient, "the gradient of " + name)});
+  }
+  return gradients;
+}
+
+template <class Act>
+void for_runs(const Gradient& gradient, const Act& act) {
+  auto* const data = static_cast<std::byte*>(gradient.tensor.data_ptr());
+  const auto size = std::int64_t(size_of(gradient.dtype));
+  at::parallel_for(0, gradient.tensor.numel(), kUpdateGrain, [&](std::int64_t begin, std::int64_t end) {
+    act(gradient.dtype, data + begin * size, std::size_t(end - begin));
+  });
+  gradient.tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+}  // namespace
+
+double sum_of_squares_of(const void* values, std::size_t count, bool is_double) {
+  const DType dtype = is_double ? DType::kF64 : DType::kF32;
+  const auto* const data = static_cast<const std::byte*>(values);
+  std::vector<double> sums((count + kUpdateGrain - 1) / kUpdateGrain);
+  at::parallel_for(0, std::int64_t(sums.size()), 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t run = first; run < last; ++run) {
+      const auto begin = std::size_t(run * kUpdateGrain);
+      sums[std::size_t(run)] =
+          sum_of_squares(dtype, data + begin * size_of(dtype), std::min(std::size_t(kUpdateGrain), count - begin));
+    }
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+std::string non_finite_gradient(const std::string& parameter) {
+  return "the gradient of " + parameter + " has a NaN or an infinity";
+}
+std::string non_finite_gradient(const std::string& parameter, int rank) {
+  return non_finite_gradient(parameter) + " on rank " + std::to_string(rank);
+}
+
+void require_clip_limit(const char* function, const char* name, double value) {
+  if (value >= 0) return;
+  throw Exception(invalid_argument(
+      fmt::format("{}: {} is {}; expected a number that is not negative", function, name, value),
+      fmt::format("leave the call out where gradients are not to be clipped, or give infinity, which clips none: {}(0) "
+                  "makes all of them zero",
+                  function)));
+}
+
+double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
+
+GradientNorm gradient_norm(std::span<const NamedTensor> parameters) {
+  GradientNorm result;
+  double total = 0;
+  for (const auto& gradient : gradients_of(parameters)) {
+    const double squares = sum_of_squares_of(gradient.tensor.data_ptr(), std::size_t(gradient.tensor.numel()),
+                                             gradient.dtype == DType::kF64);
+    if (!std::isfinite(squares) && result.finite()) result.non_finite = non_finite_gradient(gradient.name);
+    total += squares;
+  }
+  result.norm = std::sqrt(total);
+  return result;
+}
+
+GradientNorm clip_grad_norm(std::span<const NamedTensor> parameters, double max_norm) {
+  require_clip_limit("clip_grad_norm", "max_norm", max_norm);
+  const GradientNorm result = gradient_norm(parameters);
+  const double factor = clip_factor(result.norm, max_norm);
+  if (!result.finite() || factor >= 1) return result;
+  for (const auto& gradient : gradients_of(parameters))
+    for_runs(gradient, [&](DType dtype, void* data, std::size_t count) { scale_values(dtype, data, factor, count); });
+  return result;
+}
+
+void clip_grad_value(std::span<const NamedTensor> parameters, double limit) {
+  require_clip_limit("clip_grad_value", "limit", limit);
+  for (const auto& gradient : gradients_of(parameters))
+    for_runs(gradient, [&](DType dtype, void* data, std::size_t count) { clamp_values(dtype, data, limit, count); });
+}
+
+GradientNorm clip_grad_norm(const torch::nn::Module& module, double max_norm) {
+  return clip_grad_norm(without_repeats(parameters_of(module)), max_norm);
+}
+void clip_grad_value(const torch::nn::Module& module, double limit) {
+  clip_grad_value(without_repeats(parameters_of(module)), limit);
+}
+
+}  // namespace tutti
