@@ -197,6 +197,7 @@ TEST(ShardedEmbeddings, WhatCannotBeGetsASentence) {
     const auto pending = tables.post(kSamples, views);
     const at::Tensor loss = tables.wait(pending)[0].sum();
     says([&] { tables.wait(pending); }, "wait() for a batch whose last call was wait()");
+    says([&] { loss.backward({}, true, true); }, "ShardedEmbeddings has no second derivative");
     loss.backward({}, true);
     says([&] { loss.backward(); }, "a graph that is kept cannot go through tables twice");
   });

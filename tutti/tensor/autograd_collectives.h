@@ -16,10 +16,11 @@
 // Who takes part: while gradients are recorded, the result requires a gradient on every rank, whether its own input
 // does or not, so that the ranks cannot disagree. Every rank must then run backward() through it, and through all such
 // results in the same order: one thread builds the graph, one backward() call goes over it, and runs the calls in the
-// reverse of the order in which they were made (of tensors on one device: autograd has a thread for each). If a rank runs no backward() the others' ends with a Timeout that names
-// that rank; one that has left out a call is a Mismatch that shows both. A rank without a loss of its own (nothing came
-// to it) calls result.sum().backward(). torch::autograd::grad() prunes what does not lead to its inputs: give it
-// inputs that lie before the call on every rank.
+// reverse of the order in which they were made (of tensors on one device: autograd has a thread for each). If a rank
+// runs no backward() the others' ends with a Timeout that names that rank; one that has left out a call is a Mismatch
+// that shows both. A rank without a loss of its own (nothing came to it) calls result.sum().backward().
+// torch::autograd::grad() prunes what does not lead to its inputs: give it inputs that lie before the call on every
+// rank.
 //
 // A second derivative (create_graph) is refused through the asynchronous forms, min and max, and where only some ranks
 // have an input (broadcast, scatter, send, recv); it works through all else. DataParallel on the same group would mix

@@ -13,14 +13,14 @@
 namespace tutti::autograd {
 
 // One call, made ready: what it reads and writes, which must stay until it has ended.
-struct Call {
+struct PreparedCall {
   std::optional<Request> request;            // none: nothing is sent, `out` is what would have arrived
   at::Tensor in, out;                        // `out` is fresh
   std::vector<std::size_t> in_splits = {};   // which the request refers to; moving them is fine
   std::vector<std::size_t> out_splits = {};  // likewise
   std::function<at::Tensor(const at::Tensor& out)> finish = {};  // from what has arrived to the result
 };
-using Prepare = std::function<Call(const at::Tensor& dense)>;
+using Prepare = std::function<PreparedCall(const at::Tensor& dense)>;
 
 // A map from tensor to tensor, and the one that takes the gradient of its result to that of its input. An empty one is
 // the identity.

@@ -13,30 +13,28 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <utility>
 
 #include "tutti/parallel/tensor/attention_tiles.h"
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
 // On the group that keys and values travel on.
 constexpr int kKeysTag = 0, kGradientsTag = 1;
 
-struct Call : torch::CustomClassHolder {
+struct AttentionCall {
   Group context;
   AttentionOptions options;
 };
-using CallPtr = c10::intrusive_ptr<Call>;
 
 at::Tensor computed(const at::Tensor& tensor) {
   const at::Tensor packed = tensor.stride(-1) == 1 ? tensor.detach() : tensor.detach().contiguous();
@@ -56,7 +54,7 @@ struct TileMeeting {
 
 class Meetings {
  public:
-  Meetings(const Call& call, std::int64_t rows, double scale)
+  Meetings(const AttentionCall& call, std::int64_t rows, double scale)
       : call_(call), ranks_(ranks_of(call.context)), rank_(rank_in(call.context)), rows_(rows), scale_(scale) {}
 
   int ranks() const { return ranks_; }
@@ -86,7 +84,7 @@ class Meetings {
   }
 
  private:
-  const Call& call_;
+  const AttentionCall& call_;
   const int ranks_, rank_;
   const std::int64_t rows_;
   const double scale_;
@@ -119,11 +117,12 @@ AttentionTransfer pass_on(const Group& group, const Meetings& meetings, const at
   return travelling;
 }
 
-double scale_of(const Call& call, const at::Tensor& query) {
+double scale_of(const AttentionCall& call, const at::Tensor& query) {
   return call.options.scale != 0 ? call.options.scale : 1 / std::sqrt(double(query.size(3)));
 }
 
-Attended forward_ring(const Call& call, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+Attended forward_ring(const AttentionCall& call, const at::Tensor& query, const at::Tensor& key,
+                      const at::Tensor& value) {
   const Meetings meetings(call, query.size(0), scale_of(call, query));
   const at::Tensor q = computed(query);
   at::Tensor both = meetings.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
@@ -145,7 +144,7 @@ Attended forward_ring(const Call& call, const at::Tensor& query, const at::Tenso
   return result;
 }
 
-AttentionGradients backward_ring(const Call& call, const at::Tensor& query, const at::Tensor& key,
+AttentionGradients backward_ring(const AttentionCall& call, const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, const at::Tensor& out, const at::Tensor& log_sum,
                                  const at::Tensor& out_gradient) {
   const Meetings meetings(call, query.size(0), scale_of(call, query));
@@ -176,27 +175,24 @@ AttentionGradients backward_ring(const Call& call, const at::Tensor& query, cons
 
 // ---- Autograd ----
 
-struct AttentionNode : Function<AttentionNode> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
-                            const at::Tensor& value, const CallPtr& call) {
-    const Attended result = forward_ring(*call, query, key, value);
+struct AttentionNode {
+  static constexpr const char* kName = "attention";
+  using State = AttentionCall;
+
+  static at::Tensor forward(AutogradContext* context, const AttentionCall& call, const at::Tensor& query,
+                            const at::Tensor& key, const at::Tensor& value) {
+    const Attended result = forward_ring(call, query, key, value);
     const at::Tensor out = result.out.to(query.scalar_type());
-    context->saved_data["call"] = c10::IValue::make_capsule(call);
     context->save_for_backward({query, key, value, out, result.log_sum});
     return out;
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
-    if (c10::GradMode::is_enabled())
-      throw Exception(Error{.code = Code::kUnsupported,
-                            .detail = "attention has no second derivative, and backward() was asked for one "
-                                      "(create_graph)"});
+  static variable_list backward(AutogradContext* context, const AttentionCall& call, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto [of_query, of_key, of_value] =
-        backward_ring(*call, saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0]);
+        backward_ring(call, saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0]);
     const auto type = saved[0].scalar_type();
-    return {of_query.to(type), of_key.to(type), of_value.to(type), at::Tensor()};
+    return {of_query.to(type), of_key.to(type), of_value.to(type)};
   }
 };
 
@@ -233,10 +229,7 @@ at::Tensor ring_attention(const Group& context, const at::Tensor& query, const a
                           const AttentionOptions& options) {
   require_shapes(query, key, value, options);
   if (ranks_of(context) > 1) equal_part(query.size(0), 2, "context parallelism", "rows of a rank (in two chunks)");
-  const auto call = c10::make_intrusive<Call>();
-  call->context = context;
-  call->options = options;
-  return AttentionNode::apply(query, key, value, call);
+  return autograd::apply_node<AttentionNode>({context, options}, query, key, value);
 }
 
 }  // namespace tutti

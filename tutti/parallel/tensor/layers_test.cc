@@ -364,6 +364,8 @@ TEST(TensorParallelLayers, SayWhatIsWrong) {
     ColumnParallelLinear column(tp, ColumnParallelLinearOptions{.in_features = 4, .out_features = 4});
     const at::Tensor x = at::ones({2, 4}).requires_grad_();
     says([&] { backward(column(x).sum(), true); }, "column_parallel_linear has no second derivative");
+    says([&] { backward(words(at::zeros({4}, at::kLong)).sum(), true); },
+         "VocabParallelEmbedding has no second derivative");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
