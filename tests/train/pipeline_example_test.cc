@@ -10,12 +10,14 @@
 namespace tutti {
 namespace {
 
+constexpr char kProgram[] = EXAMPLES "/pipeline";
+
 using ::testing::HasSubstr;
 
 std::vector<double> losses(int ranks, const std::vector<std::string>& arguments) {
   std::vector<std::string> line;
   if (ranks > 0) line = {TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--"};
-  line.push_back(PIPELINE_EXAMPLE);
+  line.push_back(kProgram);
   line.insert(line.end(), arguments.begin(), arguments.end());
   const auto ended = testing::run(line, {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
   EXPECT_EQ(ended.code, 0) << ended.err;
@@ -49,7 +51,7 @@ TEST(PipelineExample, AMeasuredStepIsDrawn) {
 }
 
 TEST(PipelineExample, AScheduleThatIsNoneIsTold) {
-  const auto ended = testing::run({PIPELINE_EXAMPLE, "1f1c"});
+  const auto ended = testing::run({kProgram, "1f1c"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("1f1c is no schedule"));
 }

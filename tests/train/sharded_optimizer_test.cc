@@ -7,12 +7,14 @@
 namespace tutti {
 namespace {
 
+constexpr char kProgram[] = EXAMPLES "/sharded_optimizer";
+
 using ::testing::HasSubstr;
 
 const std::map<std::string, std::string> kOneThread = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
 
 testing::Ended example(const std::string& stage) {
-  return testing::run({TUTTI_COMMAND, "run", "-n", "2", "--", SHARDED_OPTIMIZER, stage}, kOneThread);
+  return testing::run({TUTTI_COMMAND, "run", "-n", "2", "--", kProgram, stage}, kOneThread);
 }
 
 TEST(ShardedOptimizerExample, LearnsTheSameInEachStageAndKeepsAPart) {
@@ -32,13 +34,13 @@ TEST(ShardedOptimizerExample, LearnsTheSameInEachStageAndKeepsAPart) {
 
 TEST(ShardedOptimizerExample, AStageThatIsNoneIsRefused) {
   for (const std::string stage : {"4", "0", "-1", "two", "1x", ""}) {
-    const auto ended = testing::run({SHARDED_OPTIMIZER, stage}, kOneThread);
+    const auto ended = testing::run({kProgram, stage}, kOneThread);
     EXPECT_EQ(ended.code, 2) << stage;
     EXPECT_EQ(ended.err,
               "sharded_optimizer: there is no stage '" + stage + "'; give 1, 2 or 3\nusage: sharded_optimizer STAGE\n");
   }
   for (const std::vector<std::string>& line :
-       {std::vector<std::string>{SHARDED_OPTIMIZER}, {SHARDED_OPTIMIZER, "1", "2"}})
+       {std::vector<std::string>{kProgram}, {kProgram, "1", "2"}})
     EXPECT_THAT(testing::run(line, kOneThread).err, HasSubstr("sharded_optimizer: it takes one stage; give 1, 2 or 3"));
   EXPECT_EQ(example("4").code, 2) << "on ranks, too";
 }
