@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "tutti/base/mutex.h"
+#include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/embedding/batch.h"
@@ -31,13 +32,6 @@ constexpr std::int64_t kMostSamples = std::int64_t(1) << 32;  // what a RowUse c
 constexpr auto kGoodbye = std::chrono::seconds(10);
 
 std::int64_t one_unit_a_number(std::int64_t width) { return width; }
-
-// FNV-1a over a text: for comparing what ranks were given.
-std::int64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ std::uint8_t(c)) * 0x100000001b3;
-  return std::int64_t(hash >> 1);
-}
 
 }  // namespace
 
@@ -110,26 +104,26 @@ Status ShardedTables<T>::fail(Status status) const {
 
 template <class T>
 Status ShardedTables<T>::same_everywhere() const {
-  if (placement_.ranks == 1) return {};
-  std::string text =
-      fmt::format("{} {} {} {} {} {} {}", sizeof(T), int(options_.rule), int(options_.exchange), int(options_.wire),
-                  int(options_.row_weights), options_.gradient_scale, options_.share_memory);
+  constexpr const char* kRules[] = {"sgd", "adagrad", "row-wise adagrad"};
+  constexpr const char* kExchanges[] = {"alltoall", "scatter", "scatter_list"};
+  constexpr const char* kWires[] = {"exact", "bf16", "i8"};
+  constexpr const char* kRowWeights[] = {"none", "fixed", "learned"};
+  std::vector<NamedValue> values = {{"dtype", name(options_.dtype)},
+                                    {"rule", kRules[int(options_.rule)]},
+                                    {"exchange", kExchanges[int(options_.exchange)]},
+                                    {"wire", kWires[int(options_.wire)]},
+                                    {"row_weights", kRowWeights[int(options_.row_weights)]},
+                                    {"gradient_scale", fmt::format("{}", options_.gradient_scale)},
+                                    {"share_memory", fmt::format("{}", options_.share_memory)}};
   for (std::size_t t = 0; t < tables_.size(); ++t) {
-    text += fmt::format("\n{} {} {} {}", tables_[t].name, tables_[t].rows, tables_[t].dim,
-                        int(placement_.tables[t].sharding));
+    std::string text = fmt::format("{}, {} rows of {}, placed", tables_[t].name, tables_[t].rows, tables_[t].dim);
     for (const TableShard& box : placement_.tables[t].shards)
-      text +=
-          fmt::format(" {}:{}-{},{}-{}", box.rank, box.rows.begin, box.rows.end, box.columns.begin, box.columns.end);
+      text += fmt::format(" on rank {} rows {}-{} columns {}-{}", box.rank, box.rows.begin, box.rows.end,
+                          box.columns.begin, box.columns.end);
+    values.push_back({fmt::format("table {}", t), std::move(text)});
   }
-  std::int64_t seen[2] = {hash_of(text), -hash_of(text)};
-  const std::int64_t mine = seen[0];
-  TUTTI_TRY(group_.run(requests::all_reduce(std::span<std::int64_t>(seen), ReduceOp::kMax)));
-  if (seen[0] == mine && seen[1] == -mine) return {};
-  return Error{.code = Code::kMismatch,
-               .detail = "the ranks were given different embedding tables, placements or options",
-               .hint = "every rank gives the same; print them on each, and compare",
-               .group = group_.name(),
-               .rank = rank_};
+  return agree_on(group_, "the ranks were given different embedding tables, placements or options", values,
+                  "give every rank the same");
 }
 
 // A batch goes through its stages once, in their order.

@@ -32,9 +32,9 @@ void require_limit(const Group& group, const char* function, const char* name, d
 
 }  // namespace
 
-ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<std::string> options)
+ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<NamedValue> options)
     : group(std::move(with)), rules(std::move(what)) {
-  for (auto& line : rules.lines()) options.push_back(std::move(line));
+  for (auto& value : rules.named_values()) options.push_back(std::move(value));
   if (group.size() > 1) require_same_options(group, "ShardedOptimizer", options);
 }
 
