@@ -28,10 +28,10 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/background_saver.h"
+#include "tutti/checkpoint/io/background_saver.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/snapshot.h"
 #include "tutti/checkpoint/memory/memory_copies.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/snapshot.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/runtime/init.h"
 

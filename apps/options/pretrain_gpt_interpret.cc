@@ -11,7 +11,7 @@
 #include "apps/options/command_line.h"
 #include "apps/options/pretrain_gpt_options.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/folder/folder.h"
 
 namespace tutti::cli {
 namespace {

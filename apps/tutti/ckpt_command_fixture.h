@@ -8,7 +8,7 @@
 
 #include "tests/harness/checkpoints.h"
 #include "tests/launch/running.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/safetensors.h"
 
 namespace tutti {
 

@@ -8,7 +8,7 @@
 
 #include "apps/tutti/ckpt_command_fixture.h"
 #include "tests/harness/python.h"
-#include "tutti/checkpoint/folder_lock.h"
+#include "tutti/checkpoint/folder/folder_lock.h"
 
 namespace tutti {
 namespace {

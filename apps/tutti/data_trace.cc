@@ -9,7 +9,7 @@
 #include "apps/options/command_line.h"
 #include "apps/options/help_text.h"
 #include "apps/tutti/data_commands.h"
-#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/data/clicks/trace_profile.h"
 #include "tutti/data/placed_file.h"
 #include "tutti/launch/exit_codes.h"

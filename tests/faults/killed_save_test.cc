@@ -13,8 +13,8 @@
 #include <functional>
 
 #include "tests/harness/checkpoints.h"
-#include "tutti/checkpoint/background_saver.h"
-#include "tutti/checkpoint/resume.h"
+#include "tutti/checkpoint/folder/resume.h"
+#include "tutti/checkpoint/io/background_saver.h"
 
 namespace tutti {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/checkpoint/manifest.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/format/safetensors.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/links/call_header.h"
 #include "tutti/comm/links/network_probe.h"

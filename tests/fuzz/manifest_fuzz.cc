@@ -1,8 +1,8 @@
 // The manifest of a checkpoint, as it is and with the digest that it should have: what is taken is consistent, and
 // comes back the same when it is written and read again.
 #include "tests/fuzz/targets.h"
-#include "tutti/checkpoint/manifest.h"
-#include "tutti/checkpoint/stored_bytes.h"
+#include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/io/stored_bytes.h"
 
 namespace tutti::fuzz {
 namespace {

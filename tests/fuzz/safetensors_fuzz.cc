@@ -1,6 +1,6 @@
 // A safetensors file of a stranger: what is taken means one thing only, and all of it can be read.
 #include "tests/fuzz/targets.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/safetensors.h"
 
 namespace tutti::fuzz {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tests/harness/ranks.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 
 namespace tutti::test {
 

@@ -18,7 +18,7 @@
 
 #include "tests/harness/ranks.h"
 #include "tests/parity/torch_oracle.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/safetensors.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/data_parallel/hooks/local_sgd.h"

@@ -10,8 +10,8 @@
 #include "tests/train/processes.h"
 #include "tests/train/saved_values.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/io/writer.h"
 #include "tutti/checkpoint/open.h"
-#include "tutti/checkpoint/writer.h"
 
 namespace tutti {
 namespace {

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <string>
 
-#include "tutti/checkpoint/manifest.h"
-#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/io/reader.h"
 
 namespace tutti::test {
 

@@ -8,8 +8,8 @@
 
 #include "tests/train/processes.h"
 #include "tests/train/train_image.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/safetensors.h"
+#include "tutti/checkpoint/io/reader.h"
 
 namespace tutti {
 namespace {

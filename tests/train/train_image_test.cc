@@ -13,7 +13,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/safetensors.h"
 
 namespace tutti {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/facts.h"
-#include "tutti/checkpoint/value_tree.h"
+#include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/format/value_tree.h"
 
 namespace tutti {
 

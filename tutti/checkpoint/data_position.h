@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/io/reader.h"
 
 namespace tutti {
 

@@ -9,7 +9,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
-#include "tutti/checkpoint/shared_folder.h"
+#include "tutti/checkpoint/folder/shared_folder.h"
 #include "tutti/comm/agree.h"
 
 namespace tutti {

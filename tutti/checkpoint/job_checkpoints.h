@@ -18,11 +18,11 @@
 #include <span>
 #include <string>
 
-#include "tutti/checkpoint/background_saver.h"
-#include "tutti/checkpoint/folder_lock.h"
+#include "tutti/checkpoint/folder/folder_lock.h"
+#include "tutti/checkpoint/folder/resume.h"
+#include "tutti/checkpoint/io/background_saver.h"
+#include "tutti/checkpoint/io/writer.h"
 #include "tutti/checkpoint/memory/memory_copies.h"
-#include "tutti/checkpoint/resume.h"
-#include "tutti/checkpoint/writer.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {

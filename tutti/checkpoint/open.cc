@@ -11,8 +11,8 @@
 
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/io/stored_bytes.h"
 #include "tutti/checkpoint/sources/sources.h"
-#include "tutti/checkpoint/stored_bytes.h"
 #include "tutti/checkpoint/torch/torch_file.h"
 
 namespace tutti {

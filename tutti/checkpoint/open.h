@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/manifest.h"
-#include "tutti/checkpoint/tensor_stream.h"
-#include "tutti/checkpoint/value_tree.h"
+#include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/format/value_tree.h"
+#include "tutti/checkpoint/io/tensor_stream.h"
 
 namespace tutti {
 

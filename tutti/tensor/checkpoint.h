@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tutti/base/error.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/safetensors.h"
 
 namespace torch::nn {
 class Module;

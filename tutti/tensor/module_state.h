@@ -7,8 +7,8 @@
 //   read_module(reader, *model).or_throw();
 #include <vector>
 
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 
 namespace torch::nn {
 class Module;

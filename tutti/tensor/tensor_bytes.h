@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "tutti/checkpoint/box.h"
+#include "tutti/checkpoint/format/box.h"
 #include "tutti/tensor/tensor_place.h"
 
 namespace tutti {

@@ -9,7 +9,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/metrics/gather_trace.h"
 #include "tutti/metrics/timers_over_ranks.h"

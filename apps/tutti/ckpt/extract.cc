@@ -6,7 +6,7 @@
 
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/checkpoint/tools/copy_file.h"
 
 namespace tutti::cli {

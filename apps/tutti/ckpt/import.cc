@@ -12,10 +12,10 @@
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/data_position.h"
+#include "tutti/checkpoint/format/value_tree.h"
 #include "tutti/checkpoint/tools/rename.h"
 #include "tutti/checkpoint/tools/rewrite.h"
 #include "tutti/checkpoint/torch/torch_optimizer.h"
-#include "tutti/checkpoint/value_tree.h"
 
 namespace tutti::cli {
 namespace in_ckpt_import {

@@ -8,7 +8,7 @@
 
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/folder/folder.h"
 #include "tutti/checkpoint/sources/sources.h"
 
 namespace tutti::cli {

@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "apps/tutti/ckpt/commands.h"
-#include "tutti/checkpoint/folder.h"
-#include "tutti/checkpoint/folder_lock.h"
-#include "tutti/checkpoint/stored_files.h"
+#include "tutti/checkpoint/folder/folder.h"
+#include "tutti/checkpoint/folder/folder_lock.h"
+#include "tutti/checkpoint/folder/stored_files.h"
 
 namespace tutti::cli {
 namespace in_ckpt_prune {

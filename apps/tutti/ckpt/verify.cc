@@ -8,7 +8,7 @@
 
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/folder/folder.h"
 
 namespace tutti::cli {
 namespace in_ckpt_verify {

@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "tutti/base/mutex.h"
-#include "tutti/checkpoint/job_thread.h"
+#include "tutti/checkpoint/io/job_thread.h"
+#include "tutti/checkpoint/io/save_part.h"
 #include "tutti/checkpoint/memory/neighbours.h"
 #include "tutti/checkpoint/memory/restore.h"
 #include "tutti/checkpoint/memory/shelves.h"
-#include "tutti/checkpoint/planned_part.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {

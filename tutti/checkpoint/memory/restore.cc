@@ -14,9 +14,9 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/manifest_text.h"
-#include "tutti/checkpoint/scattered.h"
-#include "tutti/checkpoint/stored_bytes.h"
+#include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/io/scattered.h"
+#include "tutti/checkpoint/io/stored_bytes.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/json_objects.h"
 

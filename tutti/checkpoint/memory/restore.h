@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 #include "tutti/checkpoint/memory/neighbours.h"
 #include "tutti/checkpoint/memory/shelves.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {

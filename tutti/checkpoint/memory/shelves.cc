@@ -18,7 +18,7 @@
 #include "tutti/base/crc32c.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/snapshot.h"
+#include "tutti/checkpoint/io/snapshot.h"
 
 namespace tutti {
 namespace {

@@ -1,5 +1,5 @@
 #include "tutti/base/log.h"
-#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/sources/sources.h"
 
 namespace tutti {

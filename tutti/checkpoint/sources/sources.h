@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
+#include "tutti/checkpoint/format/safetensors.h"
 #include "tutti/checkpoint/open.h"
-#include "tutti/checkpoint/safetensors.h"
 
 namespace tutti {
 

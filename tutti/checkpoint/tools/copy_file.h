@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti/checkpoint/format/safetensors.h"
 #include "tutti/checkpoint/open.h"
-#include "tutti/checkpoint/safetensors.h"
 #include "tutti/checkpoint/tools/pieces.h"
 
 namespace tutti {

@@ -19,8 +19,8 @@
 
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/facts.h"
-#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/checkpoint/tools/elements.h"
 #include "tutti/checkpoint/tools/rewrite.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "tutti/base/error.h"
-#include "tutti/checkpoint/box.h"
+#include "tutti/checkpoint/format/box.h"
 
 namespace tutti {
 

@@ -18,9 +18,9 @@
 #include <random>
 
 #include "tutti/base/file.h"
-#include "tutti/checkpoint/folder.h"
-#include "tutti/checkpoint/folder_lock.h"
-#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/folder/folder.h"
+#include "tutti/checkpoint/folder/folder_lock.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/checkpoint/sources/sources.h"
 #include "tutti/version.h"
 

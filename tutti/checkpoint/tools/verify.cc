@@ -7,10 +7,10 @@
 #include <map>
 #include <mutex>
 
+#include "tutti/checkpoint/folder/stored_files.h"
+#include "tutti/checkpoint/io/stored_bytes.h"
 #include "tutti/checkpoint/open.h"
 #include "tutti/checkpoint/sources/sources.h"
-#include "tutti/checkpoint/stored_bytes.h"
-#include "tutti/checkpoint/stored_files.h"
 
 namespace tutti {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti/checkpoint/format/value_tree.h"
 #include "tutti/checkpoint/tools/pieces.h"
-#include "tutti/checkpoint/value_tree.h"
 
 namespace tutti {
 

@@ -14,7 +14,7 @@
 #include <iterator>
 
 #include "tutti/base/file.h"
-#include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/format/safetensors.h"
 #include "tutti/checkpoint/torch/pickle_names.h"
 #include "tutti/checkpoint/torch/zip_directory.h"
 

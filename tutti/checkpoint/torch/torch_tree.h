@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/box.h"
+#include "tutti/checkpoint/format/box.h"
+#include "tutti/checkpoint/format/value_tree.h"
 #include "tutti/checkpoint/torch/pickle.h"
-#include "tutti/checkpoint/value_tree.h"
 
 namespace tutti {
 

@@ -6,7 +6,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
-#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/metrics/gather_trace.h"
 #include "tutti/models/dlrm/graph.h"

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "tutti/checkpoint/data_position.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 
 namespace tutti::dlrm {
 namespace {

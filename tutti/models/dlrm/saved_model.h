@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 #include "tutti/comm/group.h"
 #include "tutti/models/dlrm/model.h"
 

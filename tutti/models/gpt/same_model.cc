@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/facts.h"
+#include "tutti/checkpoint/format/manifest.h"
 
 namespace tutti::gpt {
 namespace {

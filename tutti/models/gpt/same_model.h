@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/io/reader.h"
 #include "tutti/models/gpt/options.h"
 #include "tutti/parallel/optim/update_rule.h"
 

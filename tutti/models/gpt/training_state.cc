@@ -10,7 +10,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/data_position.h"
-#include "tutti/checkpoint/facts.h"
+#include "tutti/checkpoint/format/manifest.h"
 #include "tutti/models/gpt/same_model.h"
 #include "tutti/tensor/tensor_bytes.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 #include "tutti/models/gpt/grid_groups.h"
 #include "tutti/models/gpt/options.h"
 #include "tutti/models/gpt/weights_step.h"

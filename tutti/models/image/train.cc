@@ -16,7 +16,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/io/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/data/loader.h"

@@ -4,7 +4,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/data_position.h"
-#include "tutti/checkpoint/facts.h"
+#include "tutti/checkpoint/format/manifest.h"
 #include "tutti/tensor/module_state.h"
 
 namespace tutti {

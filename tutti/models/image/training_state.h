@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 #include "tutti/models/image/train.h"
 #include "tutti/models/image/weights_step.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 
 namespace tutti {
 

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/checkpoint/box.h"
-#include "tutti/checkpoint/reader.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/format/box.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 
 namespace torch::nn {
 class Module;
