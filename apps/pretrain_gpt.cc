@@ -12,12 +12,12 @@
 #include "apps/options/tell_once.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/comm/agree.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
-#include "tutti/training/same_run.h"
 
 namespace {
 
@@ -67,7 +67,8 @@ struct Meaning {
 int train(const tutti::cli::PretrainGptCommandLine& line, const Meaning& meaning) {
   using namespace tutti;
   const auto world = init(meaning.init);
-  check_same_options(world, line.texts()).or_throw();
+  agree_on(world, "the ranks were started differently", line.texts(), "start all ranks with the same options")
+      .or_throw();
   const auto planned = gpt::for_world(meaning.options, world.size()).or_throw();
   const auto result = gpt::pretrain(world, planned, meaning.tokenizer.get());
   if (result.stopped) return kLeftEarly;

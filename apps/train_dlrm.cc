@@ -13,12 +13,12 @@
 #include "apps/options/train_dlrm_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/comm/agree.h"
 #include "tutti/models/dlrm/printed_lines.h"
 #include "tutti/models/dlrm/printer.h"
 #include "tutti/models/dlrm/training.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
-#include "tutti/training/same_run.h"
 
 namespace {
 
@@ -82,7 +82,8 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   Options init_options;
   init_options.engine = options.backend;
   const auto world = init(init_options);
-  check_same_options(world, line.texts()).or_throw();
+  agree_on(world, "the ranks were started differently", line.texts(), "start all ranks with the same options")
+      .or_throw();
   const dlrm::Printer printer(world, options.report.print_all);
   if (world.size() > 1) {
     dlrm::Printer::line_of_all(dlrm::world_line(world.size(), world.rank(), world.local_rank()));

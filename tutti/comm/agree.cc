@@ -35,7 +35,7 @@ std::int64_t hash_of(const std::vector<NamedValue>& values) {
     for (const char c : text) hash = (hash ^ std::uint8_t(c)) * 1099511628211u;
     hash = (hash ^ text.size()) * 1099511628211u;
   };
-  for (const NamedValue& value : values) add(value.name), add(value.value);
+  for (const auto& [name, value] : values) add(name), add(value);
   return std::int64_t(hash);
 }
 
@@ -43,7 +43,7 @@ using NamedValues = std::vector<NamedValue>;
 
 std::string encode(const NamedValues& values) {
   json all = json::array();
-  for (const NamedValue& value : values) all.push_back({value.name, value.value});
+  for (const auto& [name, value] : values) all.push_back({name, value});
   return all.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 NamedValues decode(const std::string& text) {
@@ -58,22 +58,23 @@ NamedValues decode(const std::string& text) {
 
 // "lr is 0.1 on rank 0, but 0.2 on ranks 1, 3", of the value number `index`; none if all ranks have the same there.
 std::optional<std::string> difference_at(std::size_t index, const std::vector<NamedValues>& by_rank) {
-  const NamedValue nothing{"", "nothing"};
-  const auto at = [&](const NamedValues& values) { return index < values.size() ? values[index] : nothing; };
+  const auto at = [&](const NamedValues& values) {
+    return index < values.size() ? values[index] : NamedValue("", "nothing");
+  };
   const NamedValue first = at(by_rank[0]);
   std::optional<NamedValue> other;
   std::vector<int> ranks;
   for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
     const NamedValue here = at(by_rank[rank]);
-    if (here.name == first.name && here.value == first.value) continue;
+    if (here == first) continue;
     if (!other) other = here;
-    if (here.name == other->name && here.value == other->value) ranks.push_back(int(rank));
+    if (here == *other) ranks.push_back(int(rank));
   }
   if (!other) return {};
-  const bool same_name = other->name == first.name || first.name.empty() || other->name.empty();
-  return (first.name.empty() ? other->name : first.name) + " is " + first.value + " on rank 0, but " +
-         (same_name ? "" : other->name + " is ") + other->value + " on " + (ranks.size() == 1 ? "rank " : "ranks ") +
-         ranks_text(ranks);
+  const std::string& name = first.first.empty() ? other->first : first.first;
+  const bool renamed = !other->first.empty() && other->first != name;
+  return name + " is " + first.second + " on rank 0, but " + (renamed ? other->first + " is " : "") + other->second +
+         " on " + (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
 }
 
 Error difference(const Group& group, const std::string& what, const std::vector<std::string>& texts,

@@ -2,6 +2,7 @@
 // Whether all ranks are well, and whether all were given the same: for steps that each rank does by itself (opening a
 // file, checking its options) and that count only if all succeed.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/call_site.h"
@@ -13,9 +14,7 @@ namespace tutti {
 // Collective; an error of the group itself is returned as well. Without a group: `mine`.
 Status agree(const Group& group, const Status& mine, CallSite at = CallSite::here());
 
-struct NamedValue {
-  std::string name, value;
-};
+using NamedValue = std::pair<std::string, std::string>;
 
 // Ok if every rank gives the same values. Else the same kMismatch on every rank, which names the first value that is
 // not rank 0's:
