@@ -86,9 +86,10 @@ SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const Tabl
 
 std::vector<ExpectedTensor> expected(Model& model) {
   std::vector<ExpectedTensor> wanted;
-  for (const auto& entry : model.dense().entries()) {
-    wanted.push_back({{entry.name, ""}, dtype_of(model), stored_shape(entry.shape)});
-    if (entry.square.defined()) wanted.push_back({{entry.name, kState}, dtype_of(model), stored_shape(entry.shape)});
+  for (const auto& entry : model.dense()) {
+    wanted.push_back({{entry.name, ""}, dtype_of(model), stored_shape(entry.value.sizes().vec())});
+    if (entry.squares.defined())
+      wanted.push_back({{entry.name, kState}, dtype_of(model), stored_shape(entry.value.sizes().vec())});
   }
   for (const auto& key : table_keys(model)) wanted.push_back({key.key, dtype_of(model), key.shape});
   return wanted;
@@ -148,9 +149,9 @@ Status read_all(const CheckpointReader& saved, Model& model, bool training) {
   const auto bytes_of = [](const at::Tensor& tensor) {
     return std::span(static_cast<std::byte*>(tensor.data_ptr()), std::size_t(tensor.nbytes()));
   };
-  for (const auto& entry : model.dense().entries()) {
+  for (const auto& entry : model.dense()) {
     TUTTI_TRY(saved.read({entry.name, ""}, bytes_of(entry.value)));
-    if (training && entry.square.defined()) TUTTI_TRY(saved.read({entry.name, kState}, bytes_of(entry.square)));
+    if (training && entry.squares.defined()) TUTTI_TRY(saved.read({entry.name, kState}, bytes_of(entry.squares)));
   }
   const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {
@@ -240,15 +241,15 @@ Result<Architecture> saved_architecture(const std::string& folder) {
 
 std::vector<SavedBox> boxes_of(Model& model) {
   std::vector<SavedBox> boxes;
-  for (const auto& entry : model.dense().entries()) {
+  for (const auto& entry : model.dense()) {
     const auto add = [&](const at::Tensor& tensor, const char* state) {
       boxes.push_back({.key = {entry.name, state},
                        .dtype = dtype_of(model),
-                       .shape = stored_shape(entry.shape),
+                       .shape = stored_shape(entry.value.sizes().vec()),
                        .data = tensor.data_ptr()});
     };
     add(entry.value, "");
-    if (entry.square.defined()) add(entry.square, kState);
+    if (entry.squares.defined()) add(entry.squares, kState);
   }
   const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {
