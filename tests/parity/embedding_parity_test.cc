@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(, EmbeddingParity,
                                          Case{"over_links", 3, TableRule::kAdagrad, {.transport = "tcp"}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(ShardedEmbeddings, WhatLiesBetweenPostAndWaitIsDoneBeforeRowsAreStepped) {
+TEST(ShardedEmbeddings, LayersBetweenPostAndWaitRunBeforeRowsAreUpdated) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     at::set_num_threads(1);
     ShardedEmbeddings tables(specs(), place_by_count(specs(), 2), world, {.dtype = DType::kF64});

@@ -1,13 +1,12 @@
 // The memory of a batch on a rank, as a reader, is one block that it shows its peers:
 //
-//   [ pooled rows, by part | tables that had to be put together | gradients, by part ]
+//   [ pooled rows, by part | tables that had to be assembled | gradients, by part ]
 //
-// post() shows it, which is the first meeting: all that was read or written in an earlier batch that used this block is
-// over, since every rank makes its calls in one order. Owners pool straight into the first area of each reader. The
-// second meeting, begun after that and awaited in wait(), tells readers that the rows are there. send_gradients() fills
-// the third area, and the third meeting tells owners that they may read it; they do so while they step their rows.
-// Where memory is out of reach, the first and third areas are what the verbs receive into and send from, and a private
-// buffer stands at the owner's end.
+// post() shows it, which is the first barrier: every rank makes its calls in one order, so nothing of an earlier batch
+// in this block is still read or written. Owners pool straight into the first area of each reader. The second barrier,
+// started after that and completed in wait(), means that the rows have arrived. send_gradients() fills the third area.
+// After the third barrier owners may read it, and do so while they update their rows. If memory is out of reach, the
+// verbs receive into the first area and send from the third, and the owner has a private buffer.
 #include "tutti/embedding/sharded_tables.h"
 
 #include <fmt/format.h>
@@ -180,7 +179,7 @@ Result<std::shared_ptr<typename ShardedTables<T>::Memory>> ShardedTables<T>::mem
   memory->numbers = numbers;
   if (group_ && group_.size() > 1) {
     auto shown = group_.allocate(std::max<std::size_t>(numbers, 1) * sizeof(T));
-    if (shown.ok()) memory->block = *std::move(shown);  // else the heap is full: rows travel by collectives then
+    if (shown.ok()) memory->block = *std::move(shown);  // else the heap is full: then collectives send the rows
   }
   if (!memory->block) {
     auto own = std::make_shared<Mapping>(TUTTI_TRY(table_memory(std::max<std::size_t>(numbers, 1) * sizeof(T))));
@@ -210,7 +209,7 @@ Result<typename ShardedTables<T>::BatchPtr> ShardedTables<T>::post(std::int64_t 
   if (placement_.ranks > 1 && options_.share_memory) {
     const std::span<std::byte> shown(batch->memory->block.get(), std::size_t(batch->numbers) * sizeof(T));
     const auto areas = TUTTI_TRY(peer_memory(group_, std::span(&shown, 1)));
-    shows_gradients_ = false;  // that was a meeting, if anything is in reach; if not, nothing was shown before either
+    shows_gradients_ = false;  // that was a barrier, if memory is in reach; if not, nothing was shown before either
     for (std::byte* area : areas) batch->areas.push_back(reinterpret_cast<T*>(area));
     batch->shared = areas[0] != nullptr;
   }
@@ -380,7 +379,7 @@ template <class T>
 Status ShardedTables<T>::apply_gradients(const BatchPtr& batch) {
   TUTTI_TRY(fail(advance(*batch, 3, "apply_gradients()")));
   if (placement_.ranks == 1) return {};  // done when they came
-  sort(*batch);                          // while the others' gradients are on their way
+  sort(*batch);                          // while the gradients of other ranks are in flight
   TUTTI_TRY(batch->gradients_work.wait());
   batch->gradients_work = {};
   if (!batch->shared && options_.wire != WireFormat::kExact) encode_owner(*batch, false);

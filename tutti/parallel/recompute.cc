@@ -38,7 +38,7 @@ void set_random_state(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-// While it lives, the default generator goes on from a state of before.
+// While this object exists, the default generator continues from an earlier state.
 class RandomAgain {
  public:
   explicit RandomAgain(const at::Tensor& state) : now_(random_state()) { set_random_state(state); }

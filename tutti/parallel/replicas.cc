@@ -1,6 +1,6 @@
-// Values are broadcast as bytes, whatever their type. Two kinds of tensors are not a range of bytes. A slice of something
-// larger has holes, which must not be written: a packed copy is broadcast and copied back. An expanded tensor has more
-// elements than memory: of the elements that share an address one is broadcast.
+// Values are broadcast as bytes, whatever their type. Two kinds of tensors are not a range of bytes. A slice of
+// something larger has holes, which must not be written: a packed copy is broadcast and copied back. An expanded tensor
+// has more elements than memory: of the elements that share an address one is broadcast.
 #include "tutti/parallel/replicas.h"
 
 #include <ATen/Functions.h>
@@ -67,7 +67,8 @@ void require_same_structure(const Group& group, std::span<const NamedTensor> ten
     values.push_back({fmt::format("tensor {}", values.size() + 1), text_of(named)});
   }
   values.push_back({"the number of tensors", std::to_string(tensors.size())});
-  agree_on(group, "the ranks have different models", values, "build the same model on every rank, from the same options")
+  agree_on(group, "the ranks have different models", values,
+           "build the same model on every rank, from the same options")
       .or_throw();
 }
 
@@ -85,7 +86,7 @@ void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, 
     pack.clear();
     packed_bytes = 0;
   };
-  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // one with holes, and the copy that travels
+  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // one with holes, and the copy that is broadcast
   for (const auto& named : tensors) {
     require_cpu_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
     auto range = without_expansion(named.tensor);

@@ -19,7 +19,7 @@ void require_same_structure(const Group& group, std::span<const NamedTensor> ten
 void require_same_options(const Group& group, const std::string& whom, const std::vector<NamedValue>& options);
 
 // Rank `root`'s values for all, into the tensors, which have the same structure on every rank; any strides will do.
-// Small tensors travel together. Without autograd (at::NoGradGuard).
+// Small tensors are packed. Without autograd (at::NoGradGuard).
 void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, int root = 0);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
-// Each rank tells mean, sum of squared distances from it, and count, for each channel; all ranks put them together in
-// the order of ranks (Chan et al., 1979), in f64, so that they agree to the bit and nothing cancels. Backward needs two
-// sums over the whole batch: of the gradient, and of the gradient times the normalised input.
+// The ranks exchange mean, sum of squared distances from the mean, and count, for each channel. Every rank merges them
+// in the order of ranks (Chan et al., 1979), in f64, so that all ranks have the same bits and nothing cancels. Backward
+// needs two sums over the whole batch: of the gradient, and of the gradient times the normalised input.
 #include "tutti/parallel/sync_batch_norm.h"
 
 #include <ATen/Functions.h>
@@ -61,7 +61,7 @@ Moments moments_of_all(const Group& group, const at::Tensor& x) {
   return together;
 }
 
-// What evaluation will normalise by.
+// What evaluation normalises by.
 struct Running {
   at::Tensor mean, variance;  // either may be undefined
   double momentum = 0;

@@ -43,7 +43,7 @@ struct RowShape {
   RowShape nothing() const { return {{0}, options}; }
 };
 
-// Gradients of send and recv travel apart from what the program itself sends. Not below zero: MPI knows no such tags.
+// Gradients of send and recv have other tags than what the program sends. Not below zero: MPI has no such tags.
 int gradient_tag(int tag) { return tag ^ (1 << 20); }
 
 RowCounts elements_of(const RowCounts& rows, const RowShape& shape) {

@@ -389,7 +389,7 @@ TEST(Pipeline, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(error({}, {Chunk()}, {}), HasSubstr("a chunk without a function"));
 }
 
-TEST(Pipeline, SchedulesThatDifferAreTold) {
+TEST(Pipeline, SchedulesThatDifferAreReported) {
   const auto outcomes = run_threads(2, [&](Group& world) {
     const Schedule schedule = make_schedule(world.rank() == 0 ? ScheduleKind::kFillDrain : ScheduleKind::kZeroBubbleH1,
                                             {.ranks = 2, .microbatches = 3 + world.rank()});
@@ -397,30 +397,30 @@ TEST(Pipeline, SchedulesThatDifferAreTold) {
     Pipeline(world, chunks_of(stack, schedule, world.rank())).run(schedule);
   });
   for (const Outcome& outcome : outcomes)
-    EXPECT_THAT(outcome.error, HasSubstr("Pipeline::run: the schedule is fill-drain of 2 ranks, 3 microbatches, 1 chunks "
-                                         "on rank 0, but zb-h1 of 2 ranks, 4 microbatches, 1 chunks on rank 1"));
+    EXPECT_THAT(outcome.error,
+                HasSubstr("Pipeline::run: the schedule is fill-drain of 2 ranks, 3 microbatches, 1 chunks "
+                          "on rank 0, but zb-h1 of 2 ranks, 4 microbatches, 1 chunks on rank 1"));
 }
 
 TEST(Pipeline, AScheduleThatOneRankChangesLaterIsReportedByAll) {
-  const auto outcomes = run_threads(3,
-                                    [&](Group& world) {
-                                      const auto schedule = [](int microbatches) {
-                                        return make_schedule(ScheduleKind::kOneForwardOneBackward,
-                                                             {.ranks = 3, .microbatches = microbatches});
-                                      };
-                                      const Stack stack({.layers = 3});
-                                      Pipeline pipeline(world, chunks_of(stack, schedule(4), world.rank()),
-                                                        {.messages = {.dtype = DType::kF64}});
-                                      pipeline.run(schedule(4));
-                                      pipeline.run(schedule(world.rank() == 1 ? 3 : 4));
-                                    },
-                                    {.timeout = 1000});
+  const auto outcomes = run_threads(
+      3,
+      [&](Group& world) {
+        const auto schedule = [](int microbatches) {
+          return make_schedule(ScheduleKind::kOneForwardOneBackward, {.ranks = 3, .microbatches = microbatches});
+        };
+        const Stack stack({.layers = 3});
+        Pipeline pipeline(world, chunks_of(stack, schedule(4), world.rank()), {.messages = {.dtype = DType::kF64}});
+        pipeline.run(schedule(4));
+        pipeline.run(schedule(world.rank() == 1 ? 3 : 4));
+      },
+      {.timeout = 1000});
   for (const Outcome& outcome : outcomes)
     EXPECT_THAT(outcome.error, HasSubstr("1f1b of 3 ranks, 4 microbatches, 1 chunks on rank 0, but 1f1b of 3 ranks, "
                                          "3 microbatches, 1 chunks on rank 1"));
 }
 
-TEST(Pipeline, MessagesThatAreSplitDifferentlyAreTold) {
+TEST(Pipeline, MessagesThatAreSplitDifferentlyAreReported) {
   const auto outcomes = run_threads(4, [&](Group& world) {
     // Stages are 0 and 1, 2 and 3; `pairs` are those who have the same stage.
     const Group stages = world.new_subgroups(std::vector<std::vector<int>>{{0, 2}, {1, 3}}, "pp").or_throw();

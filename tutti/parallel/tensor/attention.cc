@@ -1,14 +1,14 @@
-// A ring. Rank r keeps its queries; keys and values go round, so that after n steps each rank has met all of them. With
-// the chunks of context_part() (rank r has chunks r and 2n - 1 - r, called early and late here) a causal mask leaves
+// A ring. Rank r keeps its queries. Keys and values are passed on, so that each rank has seen all of them after n
+// steps. Rank r has chunks r and 2n - 1 - r of context_part(), called early and late here. So a causal mask leaves
 // three cases, all of the same amount of work but the first, which has half a chunk more:
 //
 //   keys of this rank:           the usual triangle over its rows, which ascend
 //   keys of a rank before it:    all queries see all of the early chunk, and nothing of the late one
 //   keys of a rank behind it:    the late queries see both chunks, the early ones nothing
 //
-// What the steps give is put together by the sums of their exponentials (online softmax). In backward the probabilities
-// of a step follow from the sum over all steps, so each step's gradients are final: those of queries add up here, those
-// of keys and values travel one rank behind the keys and values themselves, and are home after n steps.
+// The results of the steps are merged by the sums of their exponentials (online softmax). In backward the probabilities
+// of a step follow from the sum over all steps, so each step's gradients are final. Those of queries add up on this
+// rank. Those of keys and values follow the keys and values one rank behind, and are back after n steps.
 #include "tutti/parallel/tensor/attention.h"
 
 #include <ATen/Functions.h>
@@ -28,7 +28,7 @@ namespace {
 using autograd::AutogradContext;
 using autograd::variable_list;
 
-// On the group that keys and values travel on.
+// Tags on the context group.
 constexpr int kKeysTag = 0, kGradientsTag = 1;
 
 struct AttentionCall {
@@ -43,8 +43,8 @@ at::Tensor computed(const at::Tensor& tensor) {
 
 // ---- What a step computes ----
 
-// One meeting of this rank's queries and some rank's keys: which rows of both.
-struct TileMeeting {
+// One step: this rank's queries and the keys of one rank, and which rows of both.
+struct RingStep {
   AttentionTask task;
   std::int64_t first_query = 0, queries = 0, keys = 0;
 
@@ -52,9 +52,9 @@ struct TileMeeting {
   at::Tensor of_keys(const at::Tensor& tensor) const { return tensor.narrow(0, 0, keys); }
 };
 
-class Meetings {
+class RingSteps {
  public:
-  Meetings(const AttentionCall& call, std::int64_t rows, double scale)
+  RingSteps(const AttentionCall& call, std::int64_t rows, double scale)
       : call_(call), ranks_(ranks_of(call.context)), rank_(rank_in(call.context)), rows_(rows), scale_(scale) {}
 
   int ranks() const { return ranks_; }
@@ -62,25 +62,25 @@ class Meetings {
   int next() const { return (rank_ + 1) % ranks_; }
   int previous() const { return (rank_ - 1 + ranks_) % ranks_; }
 
-  TileMeeting with(int source) const {
+  RingStep with(int source) const {
     const AttentionOptions& options = call_.options;
     const SequencePart mine = context_part(rows_ * ranks_, rank_, ranks_);
     const SequencePart theirs = context_part(rows_ * ranks_, source, ranks_);
-    TileMeeting meeting{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
-                         options.first_head, mine, theirs, options.first_seen},
-                        0,
-                        rows_,
-                        rows_};
-    if (!options.causal || source == rank_) return meeting;
+    RingStep ring_step{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
+                        options.first_head, mine, theirs, options.first_seen},
+                       0,
+                       rows_,
+                       rows_};
+    if (!options.causal || source == rank_) return ring_step;
     if (source < rank_) {
-      meeting.keys = rows_ / 2;
-      meeting.task.keys = tensor_part(theirs, 0, 2);
+      ring_step.keys = rows_ / 2;
+      ring_step.task.keys = tensor_part(theirs, 0, 2);
     } else {
-      meeting.first_query = meeting.queries = rows_ / 2;
-      meeting.task.queries = tensor_part(mine, 1, 2);
-      if (options.first_seen.defined()) meeting.task.first_seen = meeting.of_queries(options.first_seen);
+      ring_step.first_query = ring_step.queries = rows_ / 2;
+      ring_step.task.queries = tensor_part(mine, 1, 2);
+      if (options.first_seen.defined()) ring_step.task.first_seen = ring_step.of_queries(options.first_seen);
     }
-    return meeting;
+    return ring_step;
   }
 
  private:
@@ -98,7 +98,7 @@ void merge(const at::Tensor& out, const at::Tensor& log_sum, const Attended& mor
   log_sum.copy_(together);
 }
 
-// ---- What travels ----
+// ---- What is sent ----
 
 // Keys and values, [2, rows, batch, groups, dim], from rank to rank.
 struct AttentionTransfer {
@@ -109,12 +109,12 @@ struct AttentionTransfer {
     return std::exchange(arriving, at::Tensor());
   }
 };
-AttentionTransfer pass_on(const Group& group, const Meetings& meetings, const at::Tensor& tensor, int tag) {
-  AttentionTransfer travelling{at::empty_like(tensor)};
+AttentionTransfer pass_on(const Group& group, const RingSteps& steps, const at::Tensor& tensor, int tag) {
+  AttentionTransfer transfer{at::empty_like(tensor)};
   TensorBatch batch(group);
-  batch.send(tensor, meetings.next(), tag).recv(travelling.arriving, meetings.previous(), tag);
-  travelling.work = batch.submit();
-  return travelling;
+  batch.send(tensor, steps.next(), tag).recv(transfer.arriving, steps.previous(), tag);
+  transfer.work = batch.submit();
+  return transfer;
 }
 
 double scale_of(const AttentionCall& call, const at::Tensor& query) {
@@ -123,21 +123,21 @@ double scale_of(const AttentionCall& call, const at::Tensor& query) {
 
 Attended forward_ring(const AttentionCall& call, const at::Tensor& query, const at::Tensor& key,
                       const at::Tensor& value) {
-  const Meetings meetings(call, query.size(0), scale_of(call, query));
+  const RingSteps steps(call, query.size(0), scale_of(call, query));
   const at::Tensor q = computed(query);
-  at::Tensor both = meetings.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
+  at::Tensor both = steps.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
   Attended result;
-  for (int step = 0; step < meetings.ranks(); ++step) {
-    const bool last = step + 1 == meetings.ranks();
+  for (int step = 0; step < steps.ranks(); ++step) {
+    const bool last = step + 1 == steps.ranks();
     AttentionTransfer next;
-    if (!last) next = pass_on(call.context, meetings, both, kKeysTag);
-    const TileMeeting meeting = meetings.with(meetings.source(step));
+    if (!last) next = pass_on(call.context, steps, both, kKeysTag);
+    const RingStep ring_step = steps.with(steps.source(step));
     const at::Tensor k = computed(step == 0 ? key : both[0]), v = computed(step == 0 ? value : both[1]);
-    const Attended some = attend(meeting.of_queries(q), meeting.of_keys(k), meeting.of_keys(v), meeting.task);
+    const Attended some = attend(ring_step.of_queries(q), ring_step.of_keys(k), ring_step.of_keys(v), ring_step.task);
     if (step == 0) {
       result = some;
     } else {
-      merge(meeting.of_queries(result.out), meeting.of_queries(result.log_sum), some);
+      merge(ring_step.of_queries(result.out), ring_step.of_queries(result.log_sum), some);
     }
     if (!last) both = next.get();
   }
@@ -147,29 +147,29 @@ Attended forward_ring(const AttentionCall& call, const at::Tensor& query, const 
 AttentionGradients backward_ring(const AttentionCall& call, const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, const at::Tensor& out, const at::Tensor& log_sum,
                                  const at::Tensor& out_gradient) {
-  const Meetings meetings(call, query.size(0), scale_of(call, query));
+  const RingSteps steps(call, query.size(0), scale_of(call, query));
   const at::Tensor q = computed(query), of_out = computed(out_gradient);
   const at::Tensor product = (computed(out) * of_out).sum(-1);
-  at::Tensor both = meetings.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
+  at::Tensor both = steps.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
   at::Tensor of_query = at::zeros_like(q, at::MemoryFormat::Contiguous), of_both;
   AttentionTransfer gradients;
-  for (int step = 0; step < meetings.ranks(); ++step) {
-    const bool last = step + 1 == meetings.ranks();
+  for (int step = 0; step < steps.ranks(); ++step) {
+    const bool last = step + 1 == steps.ranks();
     AttentionTransfer next;
-    if (!last) next = pass_on(call.context, meetings, both, kKeysTag);
-    const TileMeeting meeting = meetings.with(meetings.source(step));
+    if (!last) next = pass_on(call.context, steps, both, kKeysTag);
+    const RingStep ring_step = steps.with(steps.source(step));
     const at::Tensor k = computed(step == 0 ? key : both[0]), v = computed(step == 0 ? value : both[1]);
     std::vector<std::int64_t> sizes = k.sizes().vec();
     sizes.insert(sizes.begin(), 2);
     of_both = at::zeros(sizes, k.options());
-    attend_backward(meeting.of_queries(q), meeting.of_keys(k), meeting.of_keys(v), meeting.of_queries(of_out),
-                    meeting.of_queries(log_sum), meeting.of_queries(product), meeting.task,
-                    {meeting.of_queries(of_query), meeting.of_keys(of_both[0]), meeting.of_keys(of_both[1])});
+    attend_backward(ring_step.of_queries(q), ring_step.of_keys(k), ring_step.of_keys(v), ring_step.of_queries(of_out),
+                    ring_step.of_queries(log_sum), ring_step.of_queries(product), ring_step.task,
+                    {ring_step.of_queries(of_query), ring_step.of_keys(of_both[0]), ring_step.of_keys(of_both[1])});
     if (step > 0) of_both.add_(gradients.get());
-    if (meetings.ranks() > 1) gradients = pass_on(call.context, meetings, of_both, kGradientsTag);
+    if (steps.ranks() > 1) gradients = pass_on(call.context, steps, of_both, kGradientsTag);
     if (!last) both = next.get();
   }
-  if (meetings.ranks() > 1) of_both = gradients.get();
+  if (steps.ranks() > 1) of_both = gradients.get();
   return {of_query, of_both[0], of_both[1]};
 }
 

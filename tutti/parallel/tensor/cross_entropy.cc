@@ -1,10 +1,10 @@
-// Each rank has some logits of every token. It tells the others four numbers for each: its largest logit m, the sum of
-// exp(x - m), the target's logit (0 if another rank has it) and, for smoothing, the sum of its logits. From those all
-// ranks put together M = max m, S = sum of s exp(m - M), and the loss log S + (M - x_target).
+// Each rank has some logits of every token. The ranks exchange four numbers for each token: the largest logit m, the
+// sum s of exp(x - m), the target's logit (0 if another rank has it) and, for smoothing, the sum of the logits. From
+// them every rank computes M = max m, S = sum of s exp(m - M), and the loss log S + (M - x_target).
 //
-// The logits are by far the largest tensor of a language model, so they are gone over in runs of rows that fit in the
-// cache, once forward and once backward: forward leaves exp(x - m) in a buffer, and backward scales that by what has
-// become known since and takes the target off, in place. The buffer then is the gradient.
+// The logits are by far the largest tensor of a language model. So they are processed in runs of rows that fit in the
+// cache, once forward and once backward. Forward leaves exp(x - m) in a buffer. Backward scales the buffer and
+// subtracts the target, in place. The buffer then is the gradient.
 #include "tutti/parallel/tensor/cross_entropy.h"
 
 #include <ATen/Dispatch.h>
@@ -155,8 +155,8 @@ void require_sensible(const at::Tensor& logits, const at::Tensor& targets, std::
   if (targets.numel() == 0) return;
   const auto [least, most] = at::aminmax(targets);
   for (const std::int64_t target : {least.item<std::int64_t>(), most.item<std::int64_t>()})
-    TUTTI_REQUIRE(target >= 0 && target < words, kWho, ": the target ", target, " is no word: expected 0 to ",
-                  words - 1);
+    TUTTI_REQUIRE(target >= 0 && target < words, kWho, ": the target ", target,
+                  " is not in the vocabulary: expected 0 to ", words - 1);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Two nodes. What has to travel, and what can be computed meanwhile:
+// Two nodes. What is sent, and what is computed meanwhile:
 //
 //   column, forward:   [SP: gather x]        y = x W'
 //   column, backward:  dx = dy W             SP: x is gathered again meanwhile
@@ -10,8 +10,8 @@
 // Tensors of more than two dimensions are taken as matrices of rows [n, features]; with SP the rows of a rank are then
 // a contiguous run of them. The bias's gradient is the sum of the rows of dy.
 //
-// Where ranks have no core to spare, what "travels meanwhile" takes turns with the computation on one core; it is the
-// same work in the same order, so it is submitted all the same.
+// If ranks have no core to spare, communication and computation take turns on one core. The work and its order are the
+// same, so it is submitted all the same.
 #include "tutti/parallel/tensor/linear.h"
 
 #include <ATen/Functions.h>
@@ -86,7 +86,7 @@ LinearTransfer scatter_sum(const Group& group, const at::Tensor& whole) {
   return mine;
 }
 
-// ---- The weight's gradient, now or later ----
+// ---- The weight's gradient, at once or deferred ----
 
 void accumulate_product(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
@@ -101,12 +101,12 @@ void accumulate_product(const at::Tensor& weight, const at::Tensor& gradient, co
 }
 
 // Whether it goes into .grad later: then the graph gets none.
-bool is_put_off(const at::Tensor& weight) { return WeightGradients::current() && weight.is_leaf(); }
+bool is_deferred(const at::Tensor& weight) { return WeightGradients::current() && weight.is_leaf(); }
 
 // `input` is asked for when it is needed.
 template <class Input>
 at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& gradient, Input input) {
-  if (!is_put_off(weight)) return matrix_product(matrix(gradient).t(), matrix(input())).to(weight.scalar_type());
+  if (!is_deferred(weight)) return matrix_product(matrix(gradient).t(), matrix(input())).to(weight.scalar_type());
   WeightGradients::current()->put(
       [weight, gradient, input]() mutable { accumulate_product(weight, gradient, input()); });
   return {};
@@ -134,10 +134,10 @@ struct ColumnNode {
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1];
     const Group& group = layer.group;
-    const bool later = is_put_off(weight), of_input = context->needs_input_grad(0);
+    const bool later = is_deferred(weight), of_input = context->needs_input_grad(0);
     const at::Tensor gradient = gradients[0].contiguous();
 
-    // What is put off gathers its input when it runs.
+    // A deferred gradient gathers its input when it runs.
     LinearTransfer whole_input{input};
     if (layer.sequence_parallel && context->needs_input_grad(1) && !later) whole_input = gather_rows(group, input);
     LinearTransfer input_gradient;

@@ -72,7 +72,7 @@ struct PlacedParameter {
 std::vector<PlacedParameter> placed_parameters(const torch::nn::Module& module);
 
 // A tensor of the shape of this rank's parameter (itself, its gradient, what an optimizer keeps for it) as its boxes,
-// each with its part, a view. Empty boxes are left out.
+// each with its part, a view. Empty boxes are skipped.
 std::vector<std::pair<TensorBox, at::Tensor>> pieces(const ParameterLayout& layout, const at::Tensor& local);
 
 // They point into the memory of the tensors, which stay as they are until all is saved.

@@ -62,7 +62,8 @@ void require_words(const at::Tensor& ids, std::int64_t words) {
   if (ids.numel() == 0) return;
   const auto [least, most] = at::aminmax(ids);
   for (const std::int64_t id : {least.item<std::int64_t>(), most.item<std::int64_t>()})
-    TUTTI_REQUIRE(id >= 0 && id < words, kEmbeddingWho, ": the id ", id, " is no word: expected 0 to ", words - 1);
+    TUTTI_REQUIRE(id >= 0 && id < words, kEmbeddingWho, ": the id ", id, " is not in the vocabulary: expected 0 to ",
+                  words - 1);
 }
 
 }  // namespace
