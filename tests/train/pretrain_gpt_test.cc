@@ -108,6 +108,8 @@ TEST_F(PretrainGpt, Learns) {
   EXPECT_LT(*parse_double(losses.back()), 1.5);
 }
 
+// gpt_matrix_test.cc shows that each of 278 grids trains as one process, to 1e-10. These runs show what needs the program:
+// options select the grid and the schedule, and a sharded optimizer, overlap and loss scales keep the printed lines.
 std::vector<OnGrid> grids() {
   const Words tp = {"--tensor-model-parallel-size", "2"}, pp = {"--pipeline-model-parallel-size", "2"},
               sp = {"--sequence-parallel"}, cp = {"--context-parallel-size", "2"},
@@ -129,16 +131,8 @@ std::vector<OnGrid> grids() {
       {"tensor_overlapped", 4, with(with(tp, sp), {"--overlap-grad-reduce"})},
       {"loss_scale", 2, {"--loss-scale", "1024", "--pipeline-model-parallel-size", "2"}},
       {"sharded_loss_scale", 2, with(sharded, {"--loss-scale", "1024"})},
-      {"tensor", 2, tp},
-      {"tensor_and_sequence", 2, with(tp, sp)},
-      {"context", 2, cp},
       {"recomputed", 1, {"--recompute-granularity", "full"}},
       {"fill_drain", 2, schedule("fill-drain")},
-      {"1f1b", 2, schedule("1f1b")},
-      {"interleaved", 2, with(pp, {"--num-virtual-stages-per-pipeline-rank", "2"})},
-      {"zb_h1", 2, schedule("zb-h1")},
-      {"zb_v", 2, schedule("zb-v")},
-      {"pipeline_tensor_and_sequence", 4, with(with(tp, sp), pp)},
       {"data_and_pipeline", 4, schedule("zb-h1")},
       {"context_and_tensor", 4, with(with(tp, sp), cp)},
   };
