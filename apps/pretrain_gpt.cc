@@ -7,12 +7,12 @@
 #include "apps/options/pretrain_gpt_options.h"
 #include "apps/options/training_program.h"
 #include "tutti/base/env.h"
+#include "tutti/comm/agree.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
-#include "tutti/training/same_run.h"
 
 namespace {
 
@@ -59,7 +59,7 @@ int train(const tutti::cli::OptionParser& line, const tutti::cli::PretrainGptCom
   options.engine = command.backend;
   options.collective_timeout = command.collective_timeout;
   const auto world = init(options);
-  check_same_options(world, line.compared()).or_throw();
+  agree_on(world, "the ranks were started differently", line.compared(), "start all ranks with the same options").or_throw();
   const auto planned = gpt::for_world(command.options, world.size()).or_throw();
   const auto result = gpt::pretrain(world, planned, command.tokenizer.get());
   if (!result.training.stopped && planned.report.json && world.rank() == world.size() - 1) print_json(world, result);

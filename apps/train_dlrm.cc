@@ -9,12 +9,12 @@
 #include "apps/options/training_program.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/comm/agree.h"
 #include "tutti/models/dlrm/printed_lines.h"
 #include "tutti/models/dlrm/printer.h"
 #include "tutti/models/dlrm/training.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
-#include "tutti/training/same_run.h"
 
 namespace {
 
@@ -80,7 +80,7 @@ int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& opti
   const auto world = init(init_options);
   auto compared = line.compared();
   compared.emplace_back("DLRM_ALLTOALL_IMPL", env("DLRM_ALLTOALL_IMPL").value_or("alltoall"));
-  check_same_options(world, compared).or_throw();
+  agree_on(world, "the ranks were started differently", compared, "start all ranks with the same options").or_throw();
   const dlrm::Printer printer(world, options.report.print_all);
   if (world.size() > 1) {
     dlrm::Printer::line_of_all(dlrm::world_line(world.size(), world.rank(), world.local_rank()));

@@ -309,7 +309,7 @@ TEST(FullySharded, ABatchOfNoSamplesAndOptionsThatDifferAreToldToAll) {
     };
     torch::nn::Sequential model(torch::nn::Linear(3, 3));
     const auto differs = words_of([&] { FullySharded(model, world, {.prefetch = world.rank()}); });
-    test::check(differs.find("the ranks gave FullySharded different options: prefetch = 0 on rank 0, but prefetch = 1 "
+    test::check(differs.find("the ranks gave FullySharded different options: prefetch is 0 on rank 0, but 1 "
                              "on rank 1") != std::string::npos,
                 differs);
     FullySharded sharded(model, world);

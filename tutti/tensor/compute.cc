@@ -1,9 +1,8 @@
-// What tutti run and init() say about OpenBLAS's choice of kernels is theirs; here is what only a program with LibTorch
-// can know.
+// `tutti run` and init() check OpenBLAS's choice of kernels. This file has the checks that need LibTorch.
 //
-// A rank's share of the cores cannot be read off its own affinity mask. Where nobody binds, the mask is the machine's
-// (or the container's) and all ranks share it; where mpirun or srun binds, it is the rank's own already. The two look
-// alike from one rank, so the ranks tell one another their masks.
+// A rank's share of the cores cannot be read off its own affinity mask. Without binding, the mask is the machine's (or
+// the container's) and all ranks share it. With binding by mpirun or srun, it is the rank's alone. One rank cannot
+// distinguish the two, so the ranks exchange their masks.
 #include "tutti/tensor/compute.h"
 
 #include <ATen/Context.h>
@@ -50,17 +49,17 @@ int cores_of_rank(const Group& group) {
 int share_of_cores(const Group& group, const CoreMask& mine) {
   const auto words = std::size_t(all_reduce(group, std::int64_t(mine.size()), ReduceOp::kMax));
   const std::size_t length = 1 + words;  // the host, then the mask
-  std::vector<std::int64_t> told(length, 0), all(length * std::size_t(group.size()));
-  told[0] = group.node();
-  std::copy(mine.begin(), mine.end(), told.begin() + 1);
-  all_gather(group, std::span<const std::int64_t>(told), std::span(all));
+  std::vector<std::int64_t> sent(length, 0), all(length * std::size_t(group.size()));
+  sent[0] = group.node();
+  std::copy(mine.begin(), mine.end(), sent.begin() + 1);
+  all_gather(group, std::span<const std::int64_t>(sent), std::span(all));
   double share = 0;
   for (std::size_t core = 0; core < mine.size() * 64; ++core) {
     const auto has = [&](const std::int64_t* rank) { return std::uint64_t(rank[1 + core / 64]) >> (core % 64) & 1; };
-    if (!has(told.data())) continue;
+    if (!has(sent.data())) continue;
     int ranks = 0;
     for (auto* rank = all.data(); rank < all.data() + all.size(); rank += length)
-      ranks += rank[0] == told[0] && has(rank);
+      ranks += rank[0] == sent[0] && has(rank);
     share += 1.0 / ranks;
   }
   return std::max(1, int(share + 1e-6));

@@ -36,15 +36,15 @@ class Compute {
   std::unique_ptr<HeapTensors> heap_;
 };
 
-// Every rank calls. How many cores of `mine` this rank has to itself, where every rank of a host says which it may use:
-// a core that k ranks of the host share counts as 1/k. At least 1. So ranks that mpirun or srun bound to four cores
-// each have four, and ranks that may all run on all of sixteen have sixteen by their number.
+// This rank's share of the cores `mine`, those that it may use: a core that k ranks of the host may use counts as 1/k.
+// At least 1. So each rank that mpirun or srun bound to four cores has four, and n ranks that may all use all of
+// sixteen cores have 16 / n each. Collective.
 int share_of_cores(const Group& group, const CoreMask& mine);
 
-// Every rank calls; better before the first operator. Denormal numbers count as zero in this thread and those that it
-// starts (they slow a step fivefold); without OMP_NUM_THREADS and fix_compute_threads() LibTorch computes with this
-// rank's share of the host's cores; and one line of warning, on the first rank of a host, if LibTorch runs on the
-// reference BLAS. Threads and warning only the first time in a process. Returns cores_of_rank().
+// Collective; call it before the first operator. Denormal numbers count as zero in this thread and in threads that it
+// starts (they slow a step fivefold). Without OMP_NUM_THREADS and fix_compute_threads() LibTorch computes with this
+// rank's share of the host's cores. The first rank of a host prints a warning if LibTorch runs on the reference BLAS.
+// Threads and warning only the first time in a process. Returns cores_of_rank().
 int prepare_compute(const Group& group);
 bool is_compute_prepared();  // prepare_compute() was called in this process
 

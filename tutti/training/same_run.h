@@ -1,18 +1,11 @@
 #pragma once
-// Whether ranks, or a run and the checkpoint that it resumes from, were started alike. Replicas that learn at different
-// rates drift apart without an error.
+// Whether a run and the checkpoint that it resumes from were started alike. (Ranks: agree_on() in comm/agree.h.)
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tutti/checkpoint/io/reader.h"
-#include "tutti/comm/group.h"
 
 namespace tutti {
-
-// Every rank calls, with the same names in the same order. kMismatch on every rank where a value is not that of rank 0,
-// naming the first option that differs, the ranks and both values. Blocks like a collective.
-Status check_same_options(const Group& world, const std::vector<std::pair<std::string, std::string>>& options);
 
 // A value that a run has in common with the run that saved its checkpoint.
 struct RunValue {

@@ -3,23 +3,12 @@
 #include <gmock/gmock.h>
 
 #include "tests/harness/checkpoints.h"
-#include "tests/harness/ranks.h"
 
 namespace tutti {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-TEST(SameRun, RanksReportTheFirstOptionThatDiffers) {
-  const auto outcomes = test::run_threads(4, [](Group& world) {
-    const std::string rate = world.rank() % 2 == 0 ? "0.1" : "0.2";
-    check_same_options(world, {{"--model", "cnn"}, {"--lr", rate}, {"--seed", std::to_string(world.rank())}})
-        .or_throw();
-  });
-  for (const auto& outcome : outcomes)
-    EXPECT_THAT(outcome.error, HasSubstr("--lr is 0.1 on rank 0, but 0.2 on ranks 1, 3"));
-}
 
 TEST(SameRun, ACheckpointReportsTheFirstValueThatDiffers) {
   const test::TemporaryFolder folder;

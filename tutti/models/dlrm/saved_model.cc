@@ -88,9 +88,10 @@ StateBox box_of(Model& model, const TableKey& key, std::size_t shard, const Tabl
 
 std::vector<StateBox> expected(Model& model) {
   std::vector<StateBox> wanted;
-  for (const auto& entry : model.dense().entries()) {
-    wanted.push_back({{entry.name, ""}, dtype_of(model), stored_shape(entry.shape)});
-    if (entry.square.defined()) wanted.push_back({{entry.name, kState}, dtype_of(model), stored_shape(entry.shape)});
+  for (const auto& entry : model.dense()) {
+    const TensorShape shape = stored_shape(entry.value.sizes().vec());
+    wanted.push_back({{entry.name, ""}, dtype_of(model), shape});
+    if (entry.squares.defined()) wanted.push_back({{entry.name, kState}, dtype_of(model), shape});
   }
   for (const auto& key : table_keys(model)) wanted.push_back({key.key, dtype_of(model), key.shape});
   return wanted;
@@ -147,9 +148,9 @@ Status read_all(const CheckpointReader& saved, Model& model, bool training) {
   const auto bytes_of = [](const at::Tensor& tensor) {
     return std::span(static_cast<std::byte*>(tensor.data_ptr()), std::size_t(tensor.nbytes()));
   };
-  for (const auto& entry : model.dense().entries()) {
+  for (const auto& entry : model.dense()) {
     TUTTI_TRY(saved.read({entry.name, ""}, bytes_of(entry.value)));
-    if (training && entry.square.defined()) TUTTI_TRY(saved.read({entry.name, kState}, bytes_of(entry.square)));
+    if (training && entry.squares.defined()) TUTTI_TRY(saved.read({entry.name, kState}, bytes_of(entry.squares)));
   }
   const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {
@@ -242,12 +243,12 @@ void add_boxes(StateDict& state, Model& model) {
     state.loading() ? state.optional_tensor(std::move(box)) : state.tensor(std::move(box));
   };
   if (state.loading()) state.allow_other_tensors();
-  for (const auto& entry : model.dense().entries()) {
+  for (const auto& entry : model.dense()) {
     const auto add_dense = [&](const at::Tensor& tensor, const char* name) {
-      add(state_box({entry.name, name}, tensor, stored_shape(entry.shape), {}));
+      add(state_box({entry.name, name}, tensor, stored_shape(entry.value.sizes().vec()), {}));
     };
     add_dense(entry.value, "");
-    if (entry.square.defined()) add_dense(entry.square, kState);
+    if (entry.squares.defined()) add_dense(entry.squares, kState);
   }
   const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {

@@ -30,7 +30,6 @@
 #include "tutti/tensor/module_state.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/region.h"
-#include "tutti/training/same_run.h"
 #include "tutti/training/trainer.h"
 
 namespace tutti {
@@ -398,7 +397,9 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   auto words = option_words(options);
   words.emplace_back("the number of training samples", fmt::format("{}", train.size()));
   words.emplace_back("the number of test samples", fmt::format("{}", test.size()));
-  check_same_options(world, words).or_throw();
+  agree_on(world, "the ranks were started differently", words,
+           "start all ranks with the same options, and with the same data")
+      .or_throw();
   check_sizes(world, train.size(), options).or_throw();
   if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic();
   agree(world, check_places(world, options)).or_throw();

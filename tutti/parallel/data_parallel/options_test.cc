@@ -54,16 +54,16 @@ TEST(DataParallelOptions, ThatDifferBetweenRanksAreShown) {
   run_branches(3, [](Group& world, Model model) {
     const auto options = with_option([&](auto& o) { o.bucket_cap_mb = mebibytes(world.rank() == 2 ? 1024 : 2048); });
     check_says(error_of([&] { DataParallel ddp(model, world, options); }),
-               "the ranks gave DataParallel different options: bucket_cap_mb = 0.001953125 on rank 0, but "
-               "bucket_cap_mb = 0.0009765625 "
+               "the ranks gave DataParallel different options: bucket_cap_mb is 0.001953125 on rank 0, but "
+               "0.0009765625 "
                "on rank 2");
     const auto hooks =
         with_option([&](auto& o) { o.hook = world.rank() == 1 ? bf16_compression() : f16_compression(); });
     check_says(error_of([&] { DataParallel ddp(model, world, hooks); }),
-               "hook = f16_compression on rank 0, but hook = bf16_compression on rank 1");
+               "hook is f16_compression on rank 0, but bf16_compression on rank 1");
     const auto computes = with_option([&](auto& o) { o.autocast = world.rank() == 1 ? DType::kF32 : DType::kBF16; });
     check_says(error_of([&] { DataParallel ddp(model, world, computes); }),
-               "autocast = bf16 on rank 0, but autocast = f32 on rank 1");
+               "autocast is bf16 on rank 0, but f32 on rank 1");
   });
 }
 
@@ -76,30 +76,28 @@ TEST(DataParallelOptions, AllOfThemAreCompared) {
                  "the ranks gave DataParallel different options: " + words + " on rank 1");
     };
     differs([](auto& o) { o.first_bucket_bytes = 8; },
-            "first_bucket_bytes = 1048576 on rank 0, but first_bucket_bytes = 8");
-    differs([](auto& o) { o.in_place_bytes = 8; }, "in_place_bytes = 262144 on rank 0, but in_place_bytes = 8");
+            "first_bucket_bytes is 1048576 on rank 0, but 8");
+    differs([](auto& o) { o.in_place_bytes = 8; }, "in_place_bytes is 262144 on rank 0, but 8");
     differs([](auto& o) { o.overlap = Overlap::kOn; },
-            "overlap = Overlap::kAuto on rank 0, but overlap = Overlap::kOn");
+            "overlap is Overlap::kAuto on rank 0, but Overlap::kOn");
     differs([](auto& o) { o.broadcast_buffers = false; },
-            "broadcast_buffers = true on rank 0, but broadcast_buffers = false");
-    differs([](auto& o) { o.find_unused_parameters = true; },
-            "find_unused_parameters = false on rank 0, but find_unused_parameters = true");
-    differs([](auto& o) { o.gradient_as_bucket_view = true; },
-            "gradient_as_bucket_view = false on rank 0, but gradient_as_bucket_view = true");
-    differs([](auto& o) { o.static_graph = true; }, "static_graph = false on rank 0, but static_graph = true");
+            "broadcast_buffers is true on rank 0, but false");
+    differs([](auto& o) { o.find_unused_parameters = true; }, "find_unused_parameters is false on rank 0, but true");
+    differs([](auto& o) { o.gradient_as_bucket_view = true; }, "gradient_as_bucket_view is false on rank 0, but true");
+    differs([](auto& o) { o.static_graph = true; }, "static_graph is false on rank 0, but true");
     differs(
         [](auto& o) {
           o.params_and_buffers_to_ignore = {"right.weight", "left.bias"};
         },
-        "params_and_buffers_to_ignore = [] on rank 0, but params_and_buffers_to_ignore = [left.bias, right.weight]");
+        "params_and_buffers_to_ignore is [] on rank 0, but [left.bias, right.weight]");
     differs([](auto& o) { o.delay_all_reduce_named_params = {"left.bias"}; },
-            "delay_all_reduce_named_params = [] on rank 0, but delay_all_reduce_named_params = [left.bias]");
-    differs([](auto& o) { o.sparse = {"left.bias"}; }, "sparse = [] on rank 0, but sparse = [left.bias]");
+            "delay_all_reduce_named_params is [] on rank 0, but [left.bias]");
+    differs([](auto& o) { o.sparse = {"left.bias"}; }, "sparse is [] on rank 0, but [left.bias]");
     differs([](auto& o) { o.finite_check = FiniteCheck::kReport; },
-            "finite_check = FiniteCheck::kInReduction on rank 0, but finite_check = FiniteCheck::kReport");
-    differs([](auto& o) { o.logical_ranks = 2; }, "logical_ranks = 0 on rank 0, but logical_ranks = 2");
+            "finite_check is FiniteCheck::kInReduction on rank 0, but FiniteCheck::kReport");
+    differs([](auto& o) { o.logical_ranks = 2; }, "logical_ranks is 0 on rank 0, but 2");
     differs([](auto& o) { o.allow_empty_batches = true; },
-            "allow_empty_batches = false on rank 0, but allow_empty_batches = true");
+            "allow_empty_batches is false on rank 0, but true");
   });
 }
 

@@ -91,8 +91,9 @@ void FullySharded::State::add_blocks(std::vector<Block> given) {
   TUTTI_REQUIRE(trains, "FullySharded: no block has a parameter that requires a gradient");
   require_same_options(
       group, "FullySharded",
-      {fmt::format("prefetch = {}", options.prefetch), fmt::format("share_on_host = {}", options.share_on_host),
-       fmt::format("heap_tensors = {}", options.heap_tensors)});
+      {{"prefetch", fmt::format("{}", options.prefetch)},
+       {"share_on_host", fmt::format("{}", options.share_on_host)},
+       {"heap_tensors", fmt::format("{}", options.heap_tensors)}});
   require_same_structure(group, all);
   require_same_structure(group, buffers);
   broadcast_values(group, buffers);

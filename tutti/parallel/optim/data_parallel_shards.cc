@@ -102,7 +102,7 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
 
 OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options)
     : State(reducer.group(), GroupedRules(std::move(rule), std::move(options.groups), reducer.names()),
-            {"stage = " + std::to_string(options.stage), options.same_bits ? "same_bits = true" : "same_bits = false"}),
+            {{"stage", std::to_string(options.stage)}, {"same_bits", options.same_bits ? "true" : "false"}}),
       reducer_(reducer),
       stage_(options.stage),
       as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),

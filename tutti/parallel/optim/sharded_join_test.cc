@@ -133,10 +133,10 @@ TEST(ShardedOptimizer, RulesThatDifferBetweenRanksAreShown) {
     DataParallel ddp(models[std::size_t(world.rank())], world, test::kPlain);
     const double mine = world.rank() == 0 ? 0.1 : 0.2;
     check_says(error_of([&] { ShardedOptimizer(ddp, SgdOptions{.lr = mine}); }),
-               "the ranks gave ShardedOptimizer different options: parameter group 0 = Sgd, lr 0.1, momentum 0, weight "
-               "decay 0, nesterov false, dampening 0 on rank 0, but parameter group 0 = Sgd, lr 0.2");
+               "the ranks gave ShardedOptimizer different options: parameter group 0 is Sgd, lr 0.1, momentum 0, weight "
+               "decay 0, nesterov false, dampening 0 on rank 0, but Sgd, lr 0.2");
     check_says(error_of([&] { ShardedOptimizer(ddp, SgdOptions{}, {.stage = 1 + world.rank()}); }),
-               "stage = 1 on rank 0, but stage = 2 on rank 1");
+               "stage is 1 on rank 0, but 2 on rank 1");
     ShardedOptimizer(ddp, SgdOptions{});
   });
   EXPECT_EQ(test::describe(outcomes), "");

@@ -82,7 +82,7 @@ std::vector<StatePart> gather_state(const Group& group, std::span<const StatePar
 
 }  // namespace
 
-ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<std::string> options)
+ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<NamedValue> options)
     : group(std::move(with)), rules(std::move(what)) {
   for (std::size_t g = 0; g < rules.size(); ++g)
     if (needs_matrix(rules[g]))
@@ -92,7 +92,7 @@ ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<std::s
                             .hint = "use a tutti::Optimizer after ddp.finish(), or another rule",
                             .group = group.name(),
                             .rank = group.rank()});
-  for (auto& line : rules.lines()) options.push_back(std::move(line));
+  for (auto& value : rules.named_values()) options.push_back(std::move(value));
   if (group.size() > 1) require_same_options(group, "ShardedOptimizer", options);
 }
 

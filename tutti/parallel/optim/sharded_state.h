@@ -16,7 +16,7 @@ namespace tutti {
 
 struct ShardedOptimizer::State {
   // Every rank calls: rules and options ("name = value") are compared.
-  State(Group with, GroupedRules what, std::vector<std::string> options = {});
+  State(Group with, GroupedRules what, std::vector<NamedValue> options = {});
   virtual ~State() = default;
 
   virtual std::vector<Shard*> shards() = 0;  // by parameter

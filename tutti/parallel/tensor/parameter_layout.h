@@ -70,7 +70,7 @@ struct PlacedParameter {
 std::vector<PlacedParameter> placed_parameters(const torch::nn::Module& module);
 
 // A tensor of the shape of this rank's parameter (itself, its gradient, what an optimizer keeps for it) as its boxes,
-// each with its part, a view. Empty boxes are left out.
+// each with its part, a view. Empty boxes are skipped.
 std::vector<std::pair<TensorBox, at::Tensor>> pieces(const ParameterLayout& layout, const at::Tensor& local);
 
 // This rank's boxes of each parameter. Padding is neither saved nor loaded.

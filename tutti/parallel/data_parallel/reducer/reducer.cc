@@ -67,7 +67,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   if (!state.numbers_of(Route::kSparse).empty()) state.features.push_back(sparse_feature());
   state.require_no_excluded_pair();  // now that it is known which gradients are sparse
   if (group.size() > 1) {
-    require_same_options(group, "DataParallel", state.option_lines());
+    require_same_options(group, "DataParallel", state.named_options());
     const auto tensors = state.not_ignored(without_repeats(tensors_of(*state.module)));
     require_same_structure(group, tensors);
     broadcast_values(group, tensors);

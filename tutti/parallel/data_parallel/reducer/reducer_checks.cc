@@ -116,8 +116,8 @@ void Reducer::State::require_something_to_train() const {
          "call requires_grad_() of those to train before DataParallel is made");
 }
 
-std::vector<std::string> Reducer::State::option_lines() const {
-  const auto line = [](const char* name, const auto& value) { return fmt::format("{} = {}", name, value); };
+std::vector<NamedValue> Reducer::State::named_options() const {
+  const auto line = [](const char* name, const auto& value) { return NamedValue{name, fmt::format("{}", value)}; };
   const auto names = [](std::vector<std::string> list) {
     std::sort(list.begin(), list.end());
     return "[" + join(list, ", ") + "]";

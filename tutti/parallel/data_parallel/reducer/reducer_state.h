@@ -60,7 +60,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   // By the table of option_pairs.cc; `added`: what is about to be used.
   void require_no_excluded_pair(bool DataParallelUse::*added = nullptr) const TUTTI_REQUIRES(mutex);
   void require_something_to_train() const TUTTI_REQUIRES(mutex);
-  std::vector<std::string> option_lines() const;
+  std::vector<NamedValue> named_options() const;
   void require_all_ready() const TUTTI_REQUIRES(mutex);
   [[noreturn]] void reject_repeated_gradient(std::size_t parameter) const TUTTI_REQUIRES(mutex);
   [[noreturn]] void throw_non_finite() const TUTTI_REQUIRES(mutex);
