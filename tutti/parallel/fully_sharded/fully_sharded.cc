@@ -25,7 +25,6 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <span>
 #include <string_view>
@@ -37,7 +36,7 @@
 #include "tutti/parallel/fully_sharded/block_parameters.h"
 #include "tutti/parallel/fully_sharded/fully_sharded_state.h"
 #include "tutti/parallel/gradients/clip.h"
-#include "tutti/parallel/gradients/over_ranks.h"
+#include "tutti/parallel/gradients/norm.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
@@ -134,21 +133,21 @@ void ShardedModule::State::add_blocks() {
   const bool trains = std::any_of(all.begin(), all.end(), [](const auto& p) { return p.tensor.requires_grad(); });
   TUTTI_REQUIRE(trains, "FullySharded: the model has no parameter that requires a gradient");
   const auto& policy = options.mixed_precision;
-  const std::vector<std::string> lines = {fmt::format("blocks = {}", fmt::join(patterns, ", ")),
-                                          fmt::format("prefetch = {}", options.prefetch),
-                                          fmt::format("share_on_host = {}", options.share_on_host),
-                                          fmt::format("heap_tensors = {}", options.heap_tensors),
-                                          fmt::format("reshard_after_forward = {}", options.reshard_after_forward),
-                                          fmt::format("param_dtype = {}", text(policy.param_dtype)),
-                                          fmt::format("reduce_dtype = {}", text(policy.reduce_dtype)),
-                                          fmt::format("finite_check = {}", int(options.finite_check)),
-                                          fmt::format("unshard_at_end = {}", options.unshard_at_end),
-                                          fmt::format("replicas = {}", replicate ? replicate.size() : 1)};
+  const std::vector<NamedValue> values = {{"blocks", fmt::format("{}", fmt::join(patterns, ", "))},
+                                          {"prefetch", std::to_string(options.prefetch)},
+                                          {"share_on_host", fmt::format("{}", options.share_on_host)},
+                                          {"heap_tensors", fmt::format("{}", options.heap_tensors)},
+                                          {"reshard_after_forward", fmt::format("{}", options.reshard_after_forward)},
+                                          {"param_dtype", text(policy.param_dtype)},
+                                          {"reduce_dtype", text(policy.reduce_dtype)},
+                                          {"finite_check", std::to_string(int(options.finite_check))},
+                                          {"unshard_at_end", fmt::format("{}", options.unshard_at_end)},
+                                          {"replicas", std::to_string(replicate ? replicate.size() : 1)}};
   const auto buffers = without_repeats(buffers_of(*module));
   // Along the replicas first: then the first group of shards has rank 0's values on all its ranks.
   for (const Group& along : {replicate, group}) {
     if (!along) continue;
-    require_same_options(along, "FullySharded", lines);
+    require_same_options(along, "FullySharded", values);
     require_same_structure(along, all);
     require_same_structure(along, buffers);
     broadcast_values(along, buffers);
@@ -335,7 +334,7 @@ void ShardedModule::State::on_gradient(std::size_t block, std::size_t shard) {
   if (ended) return;
   auto& running = blocks[block];
   const std::size_t number = running.first_shard + shard;
-  running.weights->take_gradient(shard, options.finite_check != FiniteCheck::kOff, facts, std::int64_t(number));
+  running.weights->take_gradient(shard, options.finite_check != FiniteCheck::kOff, not_finite, std::int64_t(number));
   used[number] = 1;
   if (running.reduced) {  // it ran more than once
     running.reduced = false;
@@ -419,14 +418,14 @@ const std::string& ShardedModule::State::name_of_shard(std::size_t number) const
   return blocks[b].weights->shards()[number - blocks[b].first_shard].name;
 }
 
-std::vector<double> ShardedModule::State::squares_of_averages() const {
-  std::vector<double> squares(shard_count);
+std::vector<SumOfSquares> ShardedModule::State::squares_of_averages() const {
+  std::vector<SumOfSquares> squares(shard_count);
   for (const auto& running : blocks) {
     if (!running.weights->has_averages()) continue;
     for (std::size_t k = 0; k < running.weights->shards().size(); ++k) {
       const at::Tensor average = running.weights->average_of(k);
       squares[running.first_shard + k] =
-          sum_of_squares_of(average.data_ptr(), std::size_t(average.numel()), average.scalar_type() == at::kDouble);
+          squares_of(running.weights->shards()[k].dtype, average.data_ptr(), std::size_t(average.numel()));
     }
   }
   return squares;
@@ -438,20 +437,20 @@ void ShardedModule::State::agree_on_gradients() {
   found.reset();
   if (options.finite_check != FiniteCheck::kOff) {
     squares = squares_of_averages();
-    for (std::size_t k = 0; k < shard_count && facts.shard < 0; ++k)
-      if (!std::isfinite(squares[k])) facts.shard = std::int64_t(k);
+    for (std::size_t k = 0; k < shard_count && not_finite.shard < 0; ++k)
+      if (!squares[k].finite()) not_finite.shard = std::int64_t(k);
   }
   std::vector<std::int64_t> message(used.begin(), used.end());
-  const std::int64_t rank = facts.rank < 0 ? kUnknownRank : facts.rank;
-  message.push_back(facts.shard < 0 ? -kNoBlame : -(facts.shard * (kUnknownRank + 1) + rank));
+  const std::int64_t rank = not_finite.rank < 0 ? kUnknownRank : not_finite.rank;
+  message.push_back(not_finite.shard < 0 ? -kNoBlame : -(not_finite.shard * (kUnknownRank + 1) + rank));
   all_reduce(group, std::span(message), ReduceOp::kMax);
   if (replicate) all_reduce(replicate, std::span(message), ReduceOp::kMax);
   for (std::size_t k = 0; k < shard_count; ++k) used[k] = message[k] != 0;
   if (message.back() == -kNoBlame) return;
-  facts.shard = -message.back() / (kUnknownRank + 1);
-  facts.rank = -message.back() % (kUnknownRank + 1);
-  if (facts.rank == kUnknownRank) facts.rank = -1;
-  found = {.parameter = name_of_shard(std::size_t(facts.shard)), .rank = int(facts.rank)};
+  not_finite.shard = -message.back() / (kUnknownRank + 1);
+  not_finite.rank = -message.back() % (kUnknownRank + 1);
+  if (not_finite.rank == kUnknownRank) not_finite.rank = -1;
+  found = {.parameter = name_of_shard(std::size_t(not_finite.shard)), .rank = int(not_finite.rank)};
 }
 
 std::optional<Error> ShardedModule::State::refusal() const {
@@ -497,7 +496,7 @@ void ShardedModule::State::forget() {
   records_pass = runs_again = false;
   ++pass;
   std::fill(used.begin(), used.end(), 0);
-  facts = {};
+  not_finite = {};
   runs = 0;
   finished = false;
 }
@@ -614,18 +613,17 @@ GradientNorm ShardedModule::clip_grad_norm(double max_norm) {
   require_clip_limit("clip_grad_norm", "max_norm", max_norm);
   const at::NoGradGuard no_grad;
   const auto locals = named_parameters();
-  AverageFacts facts;
+  GradientFindings findings;
   for (std::size_t k = 0; k < locals.size(); ++k) {
     const at::Tensor& gradient = locals[k].tensor.grad();
     if (!gradient.defined()) continue;
-    const double squares =
-        sum_of_squares_of(gradient.data_ptr(), std::size_t(gradient.numel()), gradient.scalar_type() == at::kDouble);
-    facts.squares += squares;
-    if (!std::isfinite(squares) && facts.shard < 0) facts.shard = std::int64_t(k);
+    const DType dtype = gradient.scalar_type() == at::kDouble ? DType::kF64 : DType::kF32;
+    const auto squares = squares_of(dtype, gradient.data_ptr(), std::size_t(gradient.numel()));
+    findings.squares += squares;
+    if (!squares.finite()) findings.non_finite.note(state_->group, {k, NonFiniteWatch::Found::kUnknownRank});
   }
-  const auto norm = norm_over_ranks(state_->group, {}, facts, [&](std::int64_t shard) -> const std::string& {
-    return locals[std::size_t(shard)].name;
-  });
+  const auto norm = norm_over_ranks(state_->group, {}, findings,
+                                    [&](std::size_t shard) -> const std::string& { return locals[shard].name; });
   const double factor = clip_factor(norm.norm, max_norm);
   if (!norm.finite() || factor >= 1) return norm;
   for (const auto& local : locals)

@@ -128,11 +128,8 @@ class ShardedModule {
   FiniteCheck finite_check() const;
   const Group& group() const;
 
-  // This rank's shards of all parameters, and all buffers, for checkpoints: nothing is gathered. They are the module's
-  // own memory: read_state() into them is loading. Parameters have to be contiguous.
-  //
-  //   save_checkpoint(world, folder, saved_boxes(sharded.own_state()), metadata);
-  //   read_state(reader, sharded.own_state()).or_throw();
+  // This rank's shards of all parameters, and all buffers, in their own memory: nothing is gathered. For checkpoints:
+  // checkpointer.add("model", sharded). Parameters have to be contiguous.
   std::vector<StatePart> own_state();
 
   // While it exists all weights are whole, to be read or written: what every rank alike writes to them stays. Every

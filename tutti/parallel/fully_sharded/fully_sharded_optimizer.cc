@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
@@ -53,20 +52,23 @@ class OfFullySharded final : public ShardedOptimizer::State {
   }
   void average() override {
     const MutexLock lock(model_->mutex);
-    facts = model_->facts;
-    const auto ranks = group.global_ranks();
-    const auto at = std::find(ranks.begin(), ranks.end(), facts.rank);
-    facts.rank = at == ranks.end() ? -1 : at - ranks.begin();  // in this group, if it is one of it
+    findings = {};
     const auto squares = model_->squares.empty() ? model_->squares_of_averages() : model_->squares;
-    facts.squares = 0;
     std::size_t number = 0;
     for (auto& running : model_->blocks)
       for (const auto& shard : running.weights->shards()) {
-        const double of_shard = model_->used[number] && shard.counts ? squares[number] : 0;
-        if (!std::isfinite(of_shard) && facts.shard < 0) facts.shard = std::int64_t(number);
-        facts.squares += of_shard;
+        if (model_->used[number] && shard.counts) {
+          if (!squares[number].finite()) findings.non_finite.note(group, {number, NonFiniteWatch::Found::kUnknownRank});
+          findings.squares += squares[number];
+        }
         ++number;
       }
+    if (!model_->found) return;
+    const auto ranks = group.global_ranks();
+    const auto at = std::find(ranks.begin(), ranks.end(), model_->found->rank);
+    findings.non_finite.note(group,
+                             {std::size_t(model_->not_finite.shard),
+                              at == ranks.end() ? NonFiniteWatch::Found::kUnknownRank : int(at - ranks.begin())});
   }
   bool skips_step() const override {
     const MutexLock lock(model_->mutex);

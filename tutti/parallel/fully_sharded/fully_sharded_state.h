@@ -12,6 +12,7 @@
 #include "tutti/base/thread.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/fully_sharded/sharded_block.h"
+#include "tutti/parallel/gradients/norm.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compat.h"
 
@@ -55,7 +56,7 @@ struct ShardedModule::State : std::enable_shared_from_this<ShardedModule::State>
   void end_whole(bool unwinds);
   void unshard();
   std::vector<NamedTensor> locals() const;
-  std::vector<double> squares_of_averages() const TUTTI_REQUIRES(mutex);  // by shard
+  std::vector<SumOfSquares> squares_of_averages() const TUTTI_REQUIRES(mutex);  // by shard
   const std::string& name_of_shard(std::size_t number) const TUTTI_REQUIRES(mutex);
   bool any_shared() const TUTTI_REQUIRES(mutex);
 
@@ -82,8 +83,8 @@ struct ShardedModule::State : std::enable_shared_from_this<ShardedModule::State>
   std::optional<std::size_t> gathered_back TUTTI_GUARDED_BY(mutex);
   std::vector<std::uint8_t> used TUTTI_GUARDED_BY(mutex);  // by shard
   std::uint64_t runs TUTTI_GUARDED_BY(mutex) = 0;          // digest of the blocks that ran since the last step
-  AverageFacts facts TUTTI_GUARDED_BY(mutex);
-  std::vector<double> squares TUTTI_GUARDED_BY(mutex);             // of this rank's averages, by shard; none: not known
+  fully_sharded::NonFiniteShard not_finite TUTTI_GUARDED_BY(mutex);  // on this rank; after finish() on any
+  std::vector<SumOfSquares> squares TUTTI_GUARDED_BY(mutex);       // of this rank's averages, by shard; none: not known
   std::size_t steps TUTTI_GUARDED_BY(mutex) = 0;                   // that finish() has ended
   std::optional<NonFiniteGradient> found TUTTI_GUARDED_BY(mutex);  // by the last finish()
   double scale TUTTI_GUARDED_BY(mutex) = 1;                        // that gradients were multiplied by

@@ -444,7 +444,7 @@ TEST(FullySharded, ABatchOfNoSamplesAndOptionsThatDifferReachAllRanks) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     torch::nn::Sequential model(torch::nn::Linear(3, 3));
     check_says([&] { FullySharded(model, world, {.prefetch = world.rank()}); },
-               "the ranks gave FullySharded different options: prefetch = 0 on rank 0, but prefetch = 1 on rank 1");
+               "the ranks gave FullySharded different options: prefetch is 0 on rank 0, but 1 on rank 1");
     FullySharded sharded(model, world);
     check_says(
         [&] {

@@ -17,7 +17,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
-#include "tutti/parallel/gradients/clip.h"
+#include "tutti/parallel/gradients/norm.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -46,9 +46,10 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
 }
 
 bool is_finite(const at::Tensor& gradient) {
-  if (gradient.scalar_type() == at::kFloat || gradient.scalar_type() == at::kDouble)
-    return std::isfinite(
-        sum_of_squares_of(gradient.data_ptr(), std::size_t(gradient.numel()), gradient.scalar_type() == at::kDouble));
+  const bool is_double = gradient.scalar_type() == at::kDouble;
+  if (is_double || gradient.scalar_type() == at::kFloat)
+    return squares_of(is_double ? DType::kF64 : DType::kF32, gradient.data_ptr(), std::size_t(gradient.numel()))
+        .finite();
   return gradient.numel() == 0 || std::isfinite(gradient.abs().amax().item<float>());  // the maximum keeps a NaN
 }
 
@@ -247,7 +248,7 @@ void ShardedBlock::unshard() {
   unsharded_ = true;
 }
 
-void ShardedBlock::take_gradient(std::size_t shard, bool check, AverageFacts& facts, std::int64_t number) {
+void ShardedBlock::take_gradient(std::size_t shard, bool check, NonFiniteShard& found, std::int64_t number) {
   at::Tensor parameter = trained(shard);
   at::Tensor& gradient = parameter.mutable_grad();
   if (!gradient.defined()) return;
@@ -262,9 +263,9 @@ void ShardedBlock::take_gradient(std::size_t shard, bool check, AverageFacts& fa
   }
   came_[shard] = true;
   gradient = at::Tensor();
-  if (check && !is_finite(place) && (facts.shard < 0 || number < facts.shard)) {
-    facts.shard = number;
-    facts.rank = groups_.reductions.global_rank();
+  if (check && !is_finite(place) && (found.shard < 0 || number < found.shard)) {
+    found.shard = number;
+    found.rank = groups_.reductions.global_rank();
   }
 }
 

@@ -9,13 +9,17 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
-#include "tutti/parallel/gradients/averages.h"
 #include "tutti/parallel/optim/shards.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/named_tensor.h"
 
 namespace tutti::fully_sharded {
+
+// The first parameter whose gradient is not finite, by number, and the global rank that made it; -1: none, not known.
+struct NonFiniteShard {
+  std::int64_t shard = -1, rank = -1;
+};
 
 // One thread at a time. All weights lie one after another in one flat range, cut into equal parts, one a rank. Each
 // rank keeps its part in the parameters' own type (the master weights). Blocks compute in `Types::compute`: if that
@@ -61,7 +65,7 @@ class ShardedBlock {
   void unshard();
 
   // Gradients of this rank, packed as they come.
-  void take_gradient(std::size_t shard, bool check, AverageFacts& facts, std::int64_t number);
+  void take_gradient(std::size_t shard, bool check, NonFiniteShard& found, std::int64_t number);
   // Those that did not come are zeros. Does not wait where weights are gathered.
   void begin_reduce();
   void pass_on_reduce();  // waits for the average of the group, and begins that over the replicas
