@@ -212,6 +212,12 @@ TEST(PretrainGptOptions, GridsThatDoNotDivideAreSentences) {
   EXPECT_THAT(refusal(both + "--pipeline-model-parallel-size 2", 4), HasSubstr("summed after it"));
   EXPECT_THAT(refusal(both + "--tensor-model-parallel-size 2 --sequence-parallel", 4), HasSubstr("summed after it"));
   EXPECT_EQ(refusal(both + "--tensor-model-parallel-size 2", 4), "accepted");
+  EXPECT_EQ(refusal("--fsdp --tensor-model-parallel-size 2 --sequence-parallel", 4), "accepted");
+  EXPECT_THAT(refusal("--fsdp --pipeline-model-parallel-size 2", 4),
+              HasSubstr("keeps several micro batches under way"));
+  EXPECT_THAT(refusal("--fsdp --pipeline-schedule zb-h1", 2), HasSubstr("puts backward passes or gradients off"));
+  EXPECT_THAT(refusal("--use-torch-fsdp2 --use-distributed-optimizer", 2), HasSubstr("which --fsdp does already"));
+  EXPECT_THAT(refusal("--fsdp --overlap-grad-reduce", 2), HasSubstr("averages while backward runs"));
 }
 
 // The options of Megatron-LM's examples/llama/train_llama3_8b_h100_fp8.sh that pretrain_gpt does not have.

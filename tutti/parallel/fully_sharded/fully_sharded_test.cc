@@ -16,6 +16,7 @@
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/mesh_groups.h"
+#include "tutti/parallel/data_parallel/precision/loss_scaler.h"
 #include "tutti/parallel/fully_sharded/block_parameters.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
@@ -336,6 +337,39 @@ TEST_P(FullyShardedOf2, ANaNIsNamedAndNoWeightIsStepped) {
         test::check(!at::equal(tower->head->weight, before), "the next step did nothing");
       }
     }
+  });
+}
+
+// A scale above 1000 makes an infinity on one rank: that step is skipped on both, and the next one is that of an
+// unscaled loss.
+TEST_P(FullyShardedOf2, ALossScalerSkipsAStepWithAnInfinity) {
+  on_ranks([&](Group& world) {
+    const auto tower = make_tower(false, at::kFloat), plain = make_tower(false, at::kFloat);
+    const at::Tensor mine = part_of(batch(0, 2, at::kFloat), world);
+    FullySharded unscaled(plain, world, options());
+    ShardedOptimizer reference(unscaled, SgdOptions{.lr = 0.1});
+    loss_of(unscaled.forward(mine), mine).backward();
+    reference.step();
+
+    auto bias = tower->layer(1).up->bias;
+    FullySharded sharded(tower, world, options({.finite_check = FiniteCheck::kReport}));
+    ShardedOptimizer optimizer(sharded, SgdOptions{.lr = 0.1});
+    LossScaler scaler(sharded, {.backoff_factor = 0x1p-8});
+    bias.register_hook([&](const at::Tensor& gradient) {
+      const bool overflows = world.rank() == 1 && scaler.scale() > 1000;
+      return overflows ? gradient * std::numeric_limits<float>::infinity() : gradient;
+    });
+    for (const bool expected : {false, true}) {
+      scaler.scale(loss_of(sharded.forward(mine), mine)).backward();
+      test::check(scaler.step(optimizer) == expected, "stepped ", !expected);
+      scaler.update();
+      optimizer.zero_grad();
+    }
+    test::check(scaler.scale() == 256, "scale ", scaler.scale());
+    unscaled.unshard();
+    sharded.unshard();
+    test::check(at::allclose(tower->head->weight, plain->head->weight, 1e-5, 1e-6), "another step");
+    check_says([&] { LossScaler without(unscaled); }, "finite_check has to be kReport");
   });
 }
 

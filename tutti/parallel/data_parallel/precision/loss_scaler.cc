@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tutti/base/error.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 
 namespace tutti {
@@ -14,51 +15,67 @@ namespace {
 // Losses are multiplied by it in f32, and averages divided by it.
 bool usable(double scale) { return float(scale) > 0 && std::isfinite(float(scale)) && std::isfinite(float(1 / scale)); }
 
-[[noreturn]] void tell_that_no_scale_helps(const Reducer& reducer, double scale) {
-  const auto found = reducer.non_finite();
-  throw Exception(Error{
-      .code = Code::kAborted,
-      .detail = fmt::format("LossScaler: the scale has fallen to {}, and a gradient is still not finite{}", scale,
-                            found ? ": that of " + found->parameter : ""),
-      .hint =
-          "no scale helps where the loss or a weight is a NaN: lower the learning rate, clip, or look at the samples",
-      .group = reducer.group().name(),
-      .rank = reducer.group().rank()});
-}
-
 }  // namespace
 
-LossScaler::LossScaler(Reducer& reducer, LossScalerOptions options) : reducer_(reducer), options_(options) {
-  TUTTI_REQUIRE(usable(options.initial_scale), "LossScaler: initial_scale is ", options.initial_scale,
-                "; expected a positive number within f32");
-  TUTTI_REQUIRE(options.growth_factor > 1, "LossScaler: growth_factor is ", options.growth_factor,
-                "; expected more than 1");
-  TUTTI_REQUIRE(options.backoff_factor > 0 && options.backoff_factor < 1, "LossScaler: backoff_factor is ",
-                options.backoff_factor, "; expected a number between 0 and 1");
-  TUTTI_REQUIRE(options.growth_interval > 0, "LossScaler: growth_interval is ", options.growth_interval,
-                "; expected at least one step");
-  reducer_.require_what_a_scaler_needs();
-  reducer_.set_after_join_step([this] { update(); });
+LossScaler::LossScaler(Reducer& reducer, LossScalerOptions options) : reducer_(&reducer), options_(options) {
+  check_options();
+  reducer.require_what_a_scaler_needs();
+  reducer.set_after_join_step([this] { update(); });
   load({.scale = options.initial_scale});
 }
 
+LossScaler::LossScaler(ShardedModule& sharded, LossScalerOptions options) : sharded_(&sharded), options_(options) {
+  check_options();
+  TUTTI_REQUIRE(sharded.finite_check() == FiniteCheck::kReport,
+                "LossScaler: FullyShardedOptions::finite_check has to be kReport, so that a step with an infinity is "
+                "skipped");
+  load({.scale = options.initial_scale});
+}
+
+void LossScaler::check_options() {
+  TUTTI_REQUIRE(usable(options_.initial_scale), "LossScaler: initial_scale is ", options_.initial_scale,
+                "; expected a positive number within f32");
+  TUTTI_REQUIRE(options_.growth_factor > 1, "LossScaler: growth_factor is ", options_.growth_factor,
+                "; expected more than 1");
+  TUTTI_REQUIRE(options_.backoff_factor > 0 && options_.backoff_factor < 1, "LossScaler: backoff_factor is ",
+                options_.backoff_factor, "; expected a number between 0 and 1");
+  TUTTI_REQUIRE(options_.growth_interval > 0, "LossScaler: growth_interval is ", options_.growth_interval,
+                "; expected at least one step");
+}
+
+bool LossScaler::skips_step() const { return reducer_ ? reducer_->skips_step() : sharded_->non_finite().has_value(); }
+
+void LossScaler::tell_that_no_scale_helps() const {
+  const auto found = reducer_ ? reducer_->non_finite() : sharded_->non_finite();
+  const Group& group = reducer_ ? reducer_->group() : sharded_->group();
+  throw Exception(Error{
+      .code = Code::kAborted,
+      .detail = fmt::format("LossScaler: the scale has fallen to {}, and a gradient is still not finite{}",
+                            state_.scale, found ? ": that of " + found->parameter : ""),
+      .hint =
+          "no scale helps where the loss or a weight is a NaN: lower the learning rate, clip, or look at the samples",
+      .group = group.name(),
+      .rank = group.rank()});
+}
+
 LossScaler::~LossScaler() {
-  reducer_.set_gradient_scale(1);
-  reducer_.set_after_join_step(nullptr);
+  if (sharded_) return sharded_->set_gradient_scale(1);
+  reducer_->set_gradient_scale(1);
+  reducer_->set_after_join_step(nullptr);
 }
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const { return loss.mul(state_.scale); }
 
 bool LossScaler::step(ShardedOptimizer& optimizer) {
   optimizer.step();
-  return !reducer_.skips_step();
+  return !skips_step();
 }
 
 void LossScaler::update() {
   State next{.scale = state_.scale};
-  if (reducer_.skips_step()) {
+  if (skips_step()) {
     next.scale *= options_.backoff_factor;
-    if (!usable(next.scale)) tell_that_no_scale_helps(reducer_, state_.scale);
+    if (!usable(next.scale)) tell_that_no_scale_helps();
   } else {
     next.good_steps = state_.good_steps + 1;
     if (next.good_steps == options_.growth_interval) {
@@ -79,7 +96,10 @@ void LossScaler::load(const State& state) {
   TUTTI_REQUIRE(usable(state.scale), "LossScaler: the scale is ", state.scale,
                 "; expected a positive number that f32 has, and whose inverse it has: what state() gave");
   state_ = state;
-  reducer_.set_gradient_scale(state.scale);
+  if (sharded_)
+    sharded_->set_gradient_scale(state.scale);
+  else
+    reducer_->set_gradient_scale(state.scale);
 }
 
 }  // namespace tutti

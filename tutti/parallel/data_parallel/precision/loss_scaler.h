@@ -14,6 +14,7 @@
 
 namespace tutti {
 
+class ShardedModule;
 class ShardedOptimizer;
 
 struct LossScalerOptions {
@@ -23,9 +24,9 @@ struct LossScalerOptions {
   std::int64_t growth_interval = 2000;  // steps without an infinity after which the scale grows
 };
 
-// One for each DataParallel that it works with, whose finite_check must be kReport. One thread at a time. The scale is
-// the same on every rank, without a message: all ranks see the same verdict, also those that have run out of data
-// (join_uneven()).
+// One for each DataParallel or FullySharded that it works with, whose finite_check must be kReport. One thread at a
+// time. The scale is the same on every rank, without a message: all ranks see the same verdict, also those that have
+// run out of data (join_uneven()).
 class LossScaler {
  public:
   struct State {
@@ -36,6 +37,7 @@ class LossScaler {
   template <class M>
   explicit LossScaler(DataParallel<M>& ddp, LossScalerOptions options = {}) : LossScaler(ddp.reducer(), options) {}
   explicit LossScaler(Reducer& reducer, LossScalerOptions options = {});
+  explicit LossScaler(ShardedModule& sharded, LossScalerOptions options = {});  // a FullySharded
   ~LossScaler();
   LossScaler(const LossScaler&) = delete;
   LossScaler& operator=(const LossScaler&) = delete;
@@ -44,7 +46,7 @@ class LossScaler {
   // After finish(). Whether optimizer.step() was called.
   template <class Optimizer>
   bool step(Optimizer& optimizer) {
-    if (reducer_.skips_step()) return false;
+    if (skips_step()) return false;
     optimizer.step();
     return true;
   }
@@ -58,7 +60,12 @@ class LossScaler {
   void load(const State& state);
 
  private:
-  Reducer& reducer_;
+  void check_options();
+  bool skips_step() const;
+  [[noreturn]] void tell_that_no_scale_helps() const;
+
+  Reducer* const reducer_ = nullptr;  // or
+  ShardedModule* const sharded_ = nullptr;
   LossScalerOptions options_;
   State state_;
 };
