@@ -59,7 +59,8 @@ int train(const tutti::cli::OptionParser& line, const tutti::cli::PretrainGptCom
   options.engine = command.backend;
   options.collective_timeout = command.collective_timeout;
   const auto world = init(options);
-  agree_on(world, "the ranks were started differently", line.compared(), "start all ranks with the same options").or_throw();
+  agree_on(world, "the ranks were started differently", line.compared(), "start all ranks with the same options")
+      .or_throw();
   const auto planned = gpt::for_world(command.options, world.size()).or_throw();
   const auto result = gpt::pretrain(world, planned, command.tokenizer.get());
   if (!result.training.stopped && planned.report.json && world.rank() == world.size() - 1) print_json(world, result);

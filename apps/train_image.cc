@@ -75,9 +75,9 @@ int train(const tutti::cli::TrainImageCommand& command) {
   const auto test = tutti::load_fashion_mnist(command.data, tutti::Split::kTest).or_throw();
   const auto world = tutti::init();
   const auto result = tutti::train_image_model(world, train, test, command.training);
-  if (world.rank() == 0 && !result.stopped) print_summary(world, command.training, result);
+  if (world.rank() == 0 && !result.training.stopped) print_summary(world, command.training, result);
   if (world.rank() == 0 && command.json) print_json(world, command.training, result);
-  return result.stopped ? tutti::kLeftEarly : 0;
+  return tutti::exit_code(result.training);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <memory>
 
+#include "tutti/checkpoint/io/reader.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd_state.h"
 #include "tutti/tensor/collectives.h"
 
