@@ -148,7 +148,9 @@ int cross(const Program& program) {
     }
     ++count;
     EXPECT_TRUE(std::isfinite(trained[run].loss));
-    if (compared) EXPECT_NEAR(trained[run].loss, trained.at(*compared).loss, program.tolerance);
+    if (compared) {
+      EXPECT_NEAR(trained[run].loss, trained.at(*compared).loss, program.tolerance);
+    }
   }
   return count;
 }
