@@ -7,12 +7,12 @@
 #include "apps/options/pretrain_gpt_options.h"
 #include "apps/options/training_program.h"
 #include "tutti/base/env.h"
+#include "tutti/comm/agree.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
-#include "tutti/training/same_run.h"
 
 namespace {
 
@@ -39,16 +39,17 @@ Exit codes:
 
 void print_json(const tutti::Group& world, const tutti::gpt::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
-  const nlohmann::ordered_json json = {{"peer", "tutti"},
-                                       {"torch", tutti::torch_version()},
-                                       {"world", world.size()},
-                                       {"steps", result.steps},
-                                       {"median_ms_per_step", rounded(1e3 * result.median_seconds, 1000)},
-                                       {"tokens_per_s", rounded(result.tokens_per_s, 10)},
-                                       {"utilisation", rounded(result.utilisation, 1000)},
-                                       {"last_loss", result.last_loss},
-                                       {"validation_loss", result.validation_loss},
-                                       {"test_loss", result.test_loss}};
+  const nlohmann::ordered_json json = {
+      {"peer", "tutti"},
+      {"torch", tutti::torch_version()},
+      {"world", world.size()},
+      {"steps", result.training.steps},
+      {"median_ms_per_step", rounded(1e3 * result.training.timing.median_seconds, 1000)},
+      {"tokens_per_s", rounded(result.tokens_per_s, 10)},
+      {"utilisation", rounded(result.utilisation, 1000)},
+      {"last_loss", result.training.last_loss.value_or(0)},
+      {"validation_loss", result.validation_loss},
+      {"test_loss", result.test_loss}};
   fmt::print("{}\n", json.dump());
 }
 
@@ -58,12 +59,12 @@ int train(const tutti::cli::OptionParser& line, const tutti::cli::PretrainGptCom
   options.engine = command.backend;
   options.collective_timeout = command.collective_timeout;
   const auto world = init(options);
-  check_same_options(world, line.compared()).or_throw();
+  agree_on(world, "the ranks were started differently", line.compared(), "start all ranks with the same options")
+      .or_throw();
   const auto planned = gpt::for_world(command.options, world.size()).or_throw();
   const auto result = gpt::pretrain(world, planned, command.tokenizer.get());
-  if (result.stopped) return kLeftEarly;
-  if (planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
-  return 0;
+  if (!result.training.stopped && planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
+  return exit_code(result.training);
 }
 
 // What the table of options cannot know: whether this LibTorch multiplies f16, and the number of ranks. Every rank

@@ -9,12 +9,12 @@
 #include "apps/options/training_program.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/comm/agree.h"
 #include "tutti/models/dlrm/printed_lines.h"
 #include "tutti/models/dlrm/printer.h"
 #include "tutti/models/dlrm/training.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
-#include "tutti/training/same_run.h"
 
 namespace {
 
@@ -39,14 +39,15 @@ Exit codes:
 
 void print_json(const tutti::Group& world, const tutti::dlrm::Options& options, const tutti::dlrm::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
-  const double samples = result.samples_per_s * result.seconds;
-  const double steps = samples / double(options.training.batch * options.training.accumulate);
+  const tutti::StepTiming& timing = result.timing;
+  const double steps = timing.samples / double(options.training.batch * options.training.accumulate);
+  const double seconds = timing.step_seconds;
   nlohmann::ordered_json json = {{"peer", "tutti"},
                                  {"torch", tutti::torch_version()},
                                  {"world", world.size()},
-                                 {"steps", result.steps},
-                                 {"ms_per_step", steps > 0 ? rounded(1e3 * result.seconds / steps, 100) : 0.0},
-                                 {"samples_per_s", rounded(result.samples_per_s, 10)},
+                                 {"steps", result.training.steps + result.inferred_batches},
+                                 {"ms_per_step", steps > 0 ? rounded(1e3 * seconds / steps, 100) : 0.0},
+                                 {"samples_per_s", seconds > 0 ? rounded(timing.samples / seconds, 10) : 0.0},
                                  {"loss", result.last_loss}};
   if (options.report.test_freq > 0 || options.inference.only) json["test_accuracy"] = result.accuracy;
   if (options.report.mlperf_logging) json["test_auc"] = result.auc;
@@ -68,7 +69,7 @@ void report_exchange(const tutti::Group& world, const tutti::dlrm::Options& opti
 }
 
 int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& options,
-          const tutti::JobCheckpointOptions& checkpoints) {
+          const tutti::CheckpointerOptions& checkpoints) {
   using namespace tutti;
   auto sources = dlrm::open_sources(options).or_throw();
   const auto& shape = sources.train->shape();
@@ -79,7 +80,7 @@ int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& opti
   const auto world = init(init_options);
   auto compared = line.compared();
   compared.emplace_back("DLRM_ALLTOALL_IMPL", env("DLRM_ALLTOALL_IMPL").value_or("alltoall"));
-  check_same_options(world, compared).or_throw();
+  agree_on(world, "the ranks were started differently", compared, "start all ranks with the same options").or_throw();
   const dlrm::Printer printer(world, options.report.print_all);
   if (world.size() > 1) {
     dlrm::Printer::line_of_all(dlrm::world_line(world.size(), world.rank(), world.local_rank()));
@@ -89,9 +90,8 @@ int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& opti
   report_exchange(world, options, printer);
   printer.line("Using CPU...");
   const auto result = dlrm::run(world, options, architecture, sources, checkpoints);
-  if (result.stopped) return kLeftEarly;
-  if (options.report.json && world.rank() == 0) print_json(world, options, result);
-  return 0;
+  if (!result.training.stopped && options.report.json && world.rank() == 0) print_json(world, options, result);
+  return exit_code(result.training);
 }
 
 }  // namespace

@@ -34,26 +34,27 @@ Exit codes:
 void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& options,
                 const tutti::ImageTrainingResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
+  const tutti::StepTiming& timing = result.training.timing;
   nlohmann::ordered_json json = {
       {"peer", "tutti"},
       {"torch", tutti::torch_version()},
       {"model", options.model},
       {"world", world.size()},
       {"batch_per_rank", options.batch_size},
-      {"steps", result.steps},
-      {"ms_per_step", result.steps > 0 ? rounded(1e3 * result.seconds / double(result.steps), 1000) : 0.0},
-      {"median_ms_per_step", rounded(1e3 * result.median_seconds, 1000)},
-      {"samples_per_s", rounded(result.samples_per_s, 10)},
+      {"steps", timing.steps},
+      {"ms_per_step", timing.steps > 0 ? rounded(1e3 * timing.wall_seconds / double(timing.steps), 1000) : 0.0},
+      {"median_ms_per_step", rounded(1e3 * timing.median_seconds, 1000)},
+      {"samples_per_s", rounded(timing.samples_per_s(), 10)},
       {"test_accuracy", result.test_accuracy},
       {"test_loss", result.test_loss},
-      {"last_loss", result.last_loss},
+      {"last_loss", result.training.last_loss.value_or(std::nan(""))},
       {"data_parallel", nlohmann::ordered_json::parse(tutti::to_json(result.parallel))}};
-  if (result.stopped) json["stopped"] = true;
+  if (result.training.stopped) json["stopped"] = true;
   if (tutti::scales_loss(options)) json["left_out"] = result.left_out;
   if (options.checkpoints.memory_copy_interval > 0)
-    json["memory_copies"] = nlohmann::ordered_json::parse(tutti::to_json(result.copying));
+    json["memory_copies"] = nlohmann::ordered_json::parse(tutti::to_json(result.training.copying));
   if (!options.checkpoints.folder.empty())
-    json["checkpoints"] = nlohmann::ordered_json::parse(tutti::to_json(result.saving));
+    json["checkpoints"] = nlohmann::ordered_json::parse(tutti::to_json(result.training.saving));
   fmt::print("{}\n", json.dump());
 }
 
@@ -62,8 +63,8 @@ void print_summary(const tutti::Group& world, const tutti::ImageTrainingOptions&
   fmt::print(stderr,
              "{}: {} rank{}, {:.1f} samples/s, communication exposed {:.1f}%{}, test accuracy {:.4f}, test loss "
              "{:.4f}\n",
-             options.model, world.size(), world.size() == 1 ? "" : "s", result.samples_per_s, result.exposed_percent,
-             world.size() == 1 ? "" : " on rank 0", result.test_accuracy, result.test_loss);
+             options.model, world.size(), world.size() == 1 ? "" : "s", result.training.timing.samples_per_s(),
+             result.exposed_percent, world.size() == 1 ? "" : " on rank 0", result.test_accuracy, result.test_loss);
   if (result.left_out > 0)
     fmt::print(stderr, "{}: {} step{} left out, since gradients overflowed in f16\n", options.model, result.left_out,
                result.left_out == 1 ? " was" : "s were");
@@ -74,9 +75,9 @@ int train(const tutti::cli::TrainImageCommand& command) {
   const auto test = tutti::load_fashion_mnist(command.data, tutti::Split::kTest).or_throw();
   const auto world = tutti::init();
   const auto result = tutti::train_image_model(world, train, test, command.training);
-  if (world.rank() == 0 && !result.stopped) print_summary(world, command.training, result);
+  if (world.rank() == 0 && !result.training.stopped) print_summary(world, command.training, result);
   if (world.rank() == 0 && command.json) print_json(world, command.training, result);
-  return result.stopped ? tutti::kLeftEarly : 0;
+  return tutti::exit_code(result.training);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 namespace tutti::cli {
 
-OptionGroup checkpoint_options(JobCheckpointOptions& target) {
+OptionGroup checkpoint_options(CheckpointerOptions& target) {
   constexpr const char* kWhere = "say where to save: --save-dir DIR";
   return {"Checkpoints",
           {{"--save-dir", "DIR", "",

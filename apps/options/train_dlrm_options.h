@@ -1,14 +1,14 @@
 #pragma once
 // The options of train_dlrm: those of dlrm_s_pytorch.py, and Tutti's.
 #include "apps/options/option.h"
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/models/dlrm/options.h"
 
 namespace tutti::cli {
 
 struct TrainDlrmCommand {
   dlrm::Options options;
-  JobCheckpointOptions checkpoints;
+  CheckpointerOptions checkpoints;
 };
 
 // The table sets `command`. As in dlrm_s_pytorch.py, it reads DLRM_ALLTOALL_IMPL of the environment too.

@@ -143,9 +143,9 @@ OptionGroup speed_options(ImageTrainingOptions& t) {
                      "drop one of the two: gradients that a sharded optimizer averages are not compressed") +
             excludes("--stage 2", "--overlap off",
                      "drop one of the two: stage 2 averages gradients during the backward pass")},
-       {"--views", "", "", "make gradients views of the buckets", flag(t.parallel.gradients_as_views),
+       {"--views", "", "", "make gradients views of the buckets", flag(t.parallel.gradient_as_bucket_view),
         excludes("--logical-ranks", kLogicalOrder)},
-       {"--no-heap", "", "", "do not place large tensors in shared memory", flag_off(t.parallel.heap_tensors)}}};
+       {"--no-heap", "", "", "do not place large tensors in shared memory", flag_off(t.heap_tensors)}}};
 }
 
 }  // namespace

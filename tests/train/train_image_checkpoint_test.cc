@@ -318,10 +318,11 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
   expect_trained(0, usual);
   refused(usual + Arguments{"--resume", "never"},
           path("run") + " has a checkpoint of step 2 already, and this run begins anew");
-  refused(usual + Arguments{"--seed", "4"}, "is of another run: its seed is 0, and 4 is given");
+  refused(usual + Arguments{"--seed", "4"}, "is of another run: it was saved with --seed 0, and 4 is given");
   refused(usual + Arguments{"--model", "mlp"},
-          "is of another run: its model is cnn, and mlp is given (hint: go on with the --model of the run");
-  refused(usual + Arguments{"--optimizer", "adam"}, "is of another run: its optimizer is Sgd, and Adam is given");
+          "is of another run: it was saved with --model cnn, and mlp is given (hint: give the --model of the run");
+  refused(usual + Arguments{"--optimizer", "adam"},
+          "is of another run: it was saved with --optimizer Sgd, and Adam is given");
   refused({"--max-steps", "2", "--resume", path("nowhere")}, path("nowhere"));
   refused(usual + Arguments{"--resume", "latest"},
           "--resume latest: cannot read the folder latest: No such file or directory (hint: --resume takes auto (the "
