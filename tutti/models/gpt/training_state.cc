@@ -11,7 +11,8 @@
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/format/manifest.h"
-#include "tutti/models/gpt/same_model.h"
+#include "tutti/models/gpt/same_data.h"
+#include "tutti/models/transformer/same_model.h"
 #include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti::gpt {
@@ -139,7 +140,7 @@ std::vector<SavedBox> TrainingState::boxes() const {
 
 CheckpointFacts TrainingState::facts(const Progress& progress) const {
   CheckpointFacts facts{.step = progress.step};
-  facts.data = data_facts(options_);
+  facts.data = data_values(options_);
   facts.data["consumed_samples"] = progress.consumed;
   facts.data["seed"] = std::int64_t(options_.model.seed);
   if (options_.weights_only) facts.data[kFinetunedFrom] = whole_path(options_.load);
@@ -149,7 +150,7 @@ CheckpointFacts TrainingState::facts(const Progress& progress) const {
     facts.data["loss_scale_good_steps"] = scale->good_steps;
     facts.data["loss_scale_patience"] = scale->patience;
   }
-  facts.values = model_facts(options_.model);
+  facts.values = config_values(options_.model);
   facts.values["optimizer"] = std::string(name(weights_.rule()));
   facts.layout = layout_of(groups_, options_);
   return facts;
@@ -169,7 +170,7 @@ std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {
 
 Result<Progress> TrainingState::load(const CheckpointReader& saved, bool weights_only) const {
   const bool with_optimizer = options_.load_optimizer && !weights_only;
-  TUTTI_TRY(check_same_model(saved, options_, with_optimizer ? &weights_.rule() : nullptr));
+  TUTTI_TRY(check_same_model(saved, options_.model, with_optimizer ? &weights_.rule() : nullptr));
   if (!weights_only) TUTTI_TRY(check_same_seed(saved, options_));
   const std::int64_t consumed = weights_only ? 0 : TUTTI_TRY(place_in_data(saved, "consumed_samples"));
   TUTTI_TRY(read_parameters(saved, weights_.parameters()));

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 
+#include "tests/harness/ranks.h"
 #include "tutti/parallel/tensor/parameter_layout.h"
 #include "tutti/tensor/weight_gradients.h"
 
@@ -87,16 +88,23 @@ at::Tensor mlp(const TransformerConfig& config, const Weights& weights, const st
   return linear(weights, name + "linear_fc2", 0.5 * wide * (1 + at::tanh(inner)));
 }
 
+// One layer, x [batch, seq, hidden]; `name`: "decoder.layers.0."
+using LayerFormula = at::Tensor (*)(const TransformerConfig&, const Weights&, const std::string& name, at::Tensor x);
+
+at::Tensor pre_norm_layer(const TransformerConfig& config, const Weights& weights, const std::string& name,
+                          at::Tensor x) {
+  x = x + attention(config, weights, name + "self_attention.", norm(config, weights, name + "input_layernorm", x));
+  return x + mlp(config, weights, name + "mlp.", norm(config, weights, name + "pre_mlp_layernorm", x));
+}
+
 // tokens [seq, batch]
-at::Tensor loss_of(const TransformerConfig& config, const Weights& weights, const MicroBatch& batch) {
+at::Tensor loss_of(const TransformerConfig& config, const Weights& weights, const MicroBatch& batch,
+                   LayerFormula layer) {
   const at::Tensor& words = weights.at("embedding.word_embeddings.weight");
   at::Tensor x = at::embedding(words, batch.tokens.t());
   if (config.position == PositionKind::kLearned) x = x + weights.at("embedding.position_embeddings.weight");
-  for (int layer = 0; layer < config.layers; ++layer) {
-    const std::string name = "decoder.layers." + std::to_string(layer) + ".";
-    x = x + attention(config, weights, name + "self_attention.", norm(config, weights, name + "input_layernorm", x));
-    x = x + mlp(config, weights, name + "mlp.", norm(config, weights, name + "pre_mlp_layernorm", x));
-  }
+  for (int number = 0; number < config.layers; ++number)
+    x = layer(config, weights, "decoder.layers." + std::to_string(number) + ".", x);
   const at::Tensor& head = config.tied ? words : weights.at("output_layer.weight");
   const at::Tensor logits = at::matmul(norm(config, weights, "decoder.final_layernorm", x), head.t());
   const at::Tensor losses = -at::log_softmax(logits, -1).gather(-1, batch.targets.t().unsqueeze(-1)).squeeze(-1);
@@ -109,32 +117,44 @@ at::Tensor part_of(at::Tensor whole, const TensorBox& box) {
   return whole;
 }
 
+// The whole parameters of a model, which is not divided.
+Weights weights_of(const Transformer& model) {
+  Weights weights;
+  for (const auto& parameter : placed_parameters(model)) {
+    const auto& shape = parameter.layout.shape;
+    const at::Tensor copy = at::empty(std::vector<std::int64_t>(shape.begin(), shape.end()), at::kDouble);
+    for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor.detach()))
+      part_of(copy, box).copy_(piece);
+    weights[parameter.name] = copy.requires_grad_();
+  }
+  return weights;
+}
+
+// The loss and every gradient of a model against the formulas.
+void compare(Transformer& model, const MicroBatch& batch, LayerFormula layer) {
+  model.train();
+  const Weights weights = weights_of(model);
+  const at::Tensor loss = model.forward(batch), expected = loss_of(model.config(), weights, batch, layer);
+  EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-12);
+  loss.backward();
+  expected.backward();
+  for (const auto& parameter : placed_parameters(model))
+    for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor.grad()))
+      EXPECT_LT((piece - part_of(weights.at(parameter.name).grad(), box)).abs().max().item<double>(), 1e-11)
+          << parameter.name;
+}
+
 void compare(const std::function<void(TransformerConfig&)>& change, bool weighted = false,
              TransformerOptions options = {}) {
   const TransformerConfig config = config_of(change);
   Transformer model(config, {}, std::move(options));
-  model.train();
   const auto names = tensors_of(config);
   const auto placed = placed_parameters(model);
   ASSERT_EQ(placed.size(), names.size());
-  Weights weights;
-  for (std::size_t i = 0; i < placed.size(); ++i) {
-    EXPECT_EQ(placed[i].name, names[i].name);
-    const at::Tensor copy = at::empty(names[i].shape, at::kDouble);
-    for (const auto& [box, piece] : pieces(placed[i].layout, placed[i].tensor.detach()))
-      part_of(copy, box).copy_(piece);
-    weights[placed[i].name] = copy.requires_grad_();
-  }
+  for (std::size_t i = 0; i < placed.size(); ++i) EXPECT_EQ(placed[i].name, names[i].name);
   MicroBatch batch{.tokens = at::randint(11, {6, 3}, at::kLong), .targets = at::randint(11, {6, 3}, at::kLong)};
   if (weighted) batch.weights = at::rand({6, 3}, at::kDouble);
-  const at::Tensor loss = model.forward(batch), expected = loss_of(config, weights, batch);
-  EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-12);
-  loss.backward();
-  expected.backward();
-  for (const auto& parameter : placed)
-    for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor.grad()))
-      EXPECT_LT((piece - part_of(weights.at(parameter.name).grad(), box)).abs().max().item<double>(), 1e-11)
-          << parameter.name;
+  compare(model, batch, pre_norm_layer);
 }
 
 TEST(Transformer, IsGpt2) {
@@ -147,6 +167,10 @@ TEST(Transformer, OfOtherKinds) {
     c.activation = ActivationKind::kSwiglu;
     c.query_groups = 2;
     c.bias = c.tied = false;
+  });
+  compare([](TransformerConfig& c) {
+    c.bias = false;
+    c.qkv_bias = true;
   });
   compare([](TransformerConfig& c) {
     c.activation = ActivationKind::kSquaredRelu;
@@ -237,6 +261,52 @@ TEST(Transformer, RunsItsPartsInOnePlace) {
   }
   EXPECT_EQ(ran, expected);
   EXPECT_EQ(weights, model.parameters().size()) << "all weights are in a part";
+}
+
+// Attention and MLP in parallel, of one norm (GPT-J, PaLM): x + attention(norm(x)) + mlp(norm(x)).
+class ParallelBlock : public TransformerModule {
+ public:
+  ParallelBlock(const LayerContext& layer, const BlockSpec& spec) : TransformerModule(layer) {
+    norm_ = register_module("input_layernorm", std::make_shared<Norm>(layer.config, layer.parallel));
+    attention_ = register_module("self_attention", spec.attention(layer));
+    mlp_ = register_module("mlp", spec.mlp(layer));
+  }
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override {
+    const at::Tensor normed = norm_->forward(x);
+    return x + hidden_dropout(attention_->forward(normed, context), context, 1) +
+           hidden_dropout(mlp_->forward(normed, context), context, 2);
+  }
+
+ private:
+  std::shared_ptr<Norm> norm_;
+  std::shared_ptr<TransformerModule> attention_, mlp_;
+};
+
+BlockSpec parallel_block() {
+  return {.block = [](const LayerContext& layer, const BlockSpec& spec) {
+    return std::make_shared<ParallelBlock>(layer, spec);
+  }};
+}
+
+TEST(BlockSpec, AttentionAndMlpInParallel) {
+  const MicroBatch batch{.tokens = at::randint(11, {6, 3}, at::kLong), .targets = at::randint(11, {6, 3}, at::kLong)};
+  const TransformerConfig config = config_of([](TransformerConfig& c) { c.norm = NormKind::kRmsNorm; });
+  Transformer model(config, {}, {.block = parallel_block()});
+  compare(model, batch, [](const TransformerConfig& c, const Weights& weights, const std::string& name, at::Tensor x) {
+    const at::Tensor normed = norm(c, weights, name + "input_layernorm", x);
+    return x + attention(c, weights, name + "self_attention.", normed) + mlp(c, weights, name + "mlp.", normed);
+  });
+  // Two tensor ranks with sequence parallelism, and dropout, have the loss of one.
+  TransformerConfig dropping = config;
+  dropping.hidden_dropout = dropping.attention_dropout = 0.1;
+  Transformer alone(dropping, {}, {.block = parallel_block()});
+  const double loss = alone.forward(batch).item<double>();
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    const Parallel parallel = make_parallel(world, {.tensor = 2}, {.sequence_parallel = true});
+    Transformer divided(dropping, parallel, {.block = parallel_block()});
+    test::check(std::abs(divided.forward(batch).item<double>() - loss) < 1e-12, "the loss of one process");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
 }
 
 }  // namespace
