@@ -126,7 +126,7 @@ int data_criteo_command(std::vector<std::string> arguments) {
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Result<int> code = act(texts);
   if (code.ok()) return *code;
-  tell("tutti data criteo", code.error());
+  report("tutti data criteo", code.error());
   return launch::exit_code_of(code.error().code);
 }
 

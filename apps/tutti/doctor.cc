@@ -239,7 +239,7 @@ Result<int> examine_here(const Texts& texts) {
 }
 
 int told(const Error& error) {
-  tell("tutti doctor", error);
+  report("tutti doctor", error);
   return launch::exit_code_of(error.code) == launch::kExitUsage ? launch::kExitUsage : 1;
 }
 

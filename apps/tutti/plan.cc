@@ -321,7 +321,7 @@ int plan_command(std::vector<std::string> arguments) {
   try {
     PlanQuestion question;
     if (const Status understood = interpret(texts, question); !understood.ok()) {
-      tell("tutti plan", understood.error());
+      report("tutti plan", understood.error());
       return tutti::launch::exit_code_of(understood.error().code);
     }
     std::vector<PlanAnswer> answers;
@@ -329,7 +329,7 @@ int plan_command(std::vector<std::string> arguments) {
     std::fputs((texts.json ? to_json(question, answers) : to_text(question, answers)).c_str(), stdout);
     return exit_code_of(answers);
   } catch (const Exception& error) {
-    tell("tutti plan", error.error());
+    report("tutti plan", error.error());
     return tutti::launch::exit_code_of(error.error().code);
   }
 }

@@ -148,7 +148,7 @@ Result<std::string> table_of(const std::string& job, int lines, int width) {
 }
 
 int fail(const char* command, const Error& error) {
-  tell(command, error);
+  report(command, error);
   return error.code == Code::kUsage ? launch::exit_code_of(error.code) : 1;
 }
 

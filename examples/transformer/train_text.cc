@@ -12,6 +12,7 @@
 int main(int argc, char** argv) {
   constexpr int kLength = 32, kBatch = 16;  // positions of a window, windows of a step
   const tutti::Group world = tutti::init();
+  const tutti::Compute compute(world);
   std::ifstream file(argc > 1 ? argv[1] : "", std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
   if (text.size() <= kLength) {

@@ -97,7 +97,7 @@ Trace train(const Group& world, const Options& options) {
         trace.weights.push_back(model.tables().read_rows(table, 0, architecture.tables[table].rows, array).clone());
     }
   }
-  for (const auto& entry : model.dense().entries()) trace.weights.push_back(entry.value.clone());
+  for (const auto& tensor : model.dense()) trace.weights.push_back(tensor.value.clone());
   return trace;
 }
 
@@ -220,7 +220,9 @@ TEST(DlrmAccumulation, IsOneBatchOfAllSamples) {
       loss_of({}, predictions, targets_of(model, step), 8, gradient);
       model.learn(gradient, 0.1);
     }
-    return model.dense().values().clone();
+    std::vector<at::Tensor> weights;
+    for (const auto& tensor : model.dense()) weights.push_back(tensor.value.flatten());
+    return at::cat(weights);
   };
   EXPECT_TRUE(at::equal(run(true), run(false)));
 }

@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(, EmbeddingParity,
                                          Case{"over_links", 3, TableRule::kAdagrad, {.transport = "tcp"}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(ShardedEmbeddings, WhatLiesBetweenPostAndWaitIsDoneBeforeRowsAreStepped) {
+TEST(ShardedEmbeddings, LayersBetweenPostAndWaitRunBeforeRowsAreUpdated) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     at::set_num_threads(1);
     ShardedEmbeddings tables(specs(), place_by_count(specs(), 2), world, {.dtype = DType::kF64});
@@ -197,6 +197,7 @@ TEST(ShardedEmbeddings, WhatCannotBeGetsASentence) {
     const auto pending = tables.post(kSamples, views);
     const at::Tensor loss = tables.wait(pending)[0].sum();
     says([&] { tables.wait(pending); }, "wait() for a batch whose last call was wait()");
+    says([&] { loss.backward({}, true, true); }, "ShardedEmbeddings has no second derivative");
     loss.backward({}, true);
     says([&] { loss.backward(); }, "a graph that is kept cannot go through tables twice");
   });

@@ -50,7 +50,7 @@ TEST(PipelineExample, AMeasuredStepIsDrawn) {
   std::filesystem::remove(file);
 }
 
-TEST(PipelineExample, AScheduleThatIsNoneIsTold) {
+TEST(PipelineExample, AnUnknownScheduleIsRejected) {
   const auto ended = testing::run({kProgram, "1f1c"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("1f1c is no schedule"));

@@ -34,6 +34,32 @@ TEST(Agree, AllGetTheErrorOfTheLowestRank) {
   });
 }
 
+TEST(AgreeOn, TheFirstValueThatDiffersIsNamedWithRanksAndBothValues) {
+  on_ranks(4, [](Group& world) {
+    const int rank = world.rank();
+    const auto differ = [&](const std::vector<NamedValue>& values) {
+      const Status status = agree_on(world, "the ranks differ", values, "give all the same");
+      TUTTI_REQUIRE(world.status().ok(), "the group has ended");
+      return status.ok() ? "agree" : status.error().detail + "|" + status.error().hint;
+    };
+    test::check(differ({{"lr", "0.1"}, {"batch", "64"}}) == "agree", "equal values");
+    test::check(differ({}) == "agree", "no values");
+    const std::string one = differ({{"lr", "0.1"}, {"batch", rank % 2 ? "32" : "64"}, {"seed", std::to_string(rank)}});
+    test::check(one == "the ranks differ: batch is 64 on rank 0, but 32 on ranks 1, 3|give all the same", one);
+    const std::string three = differ({{"seed", std::to_string(rank / 2 * rank)}});
+    test::check(three == "the ranks differ: seed is 0 on rank 0, but 2 on rank 2|give all the same", three);
+    std::vector<NamedValue> more{{"a", "1"}};
+    if (rank == 3) more.push_back({"b", "2"});
+    const std::string length = differ(more);
+    test::check(length == "the ranks differ: b is nothing on rank 0, but 2 on rank 3|give all the same", length);
+    const std::string name = differ({{rank == 1 ? "x" : "a", "1"}});
+    test::check(name == "the ranks differ: a is 1 on rank 0, but x is 1 on rank 1|give all the same", name);
+    // "ab" and "c" are not "a" and "bc".
+    test::check(differ({{rank == 0 ? "ab" : "a", rank == 0 ? "c" : "bc"}}) != "agree", "where a name ends");
+  });
+  EXPECT_TRUE(agree_on(Group(), "nobody", {{"a", "1"}}).ok());
+}
+
 TEST(Agree, AnUnreadableErrorOfAPeerIsStillAnError) {
   EXPECT_EQ(to_string(parse_remote_error("no JSON", 3)), "Internal: rank 3 reported an error that cannot be read");
   const Error numbers = parse_remote_error(

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tutti/base/update_formulas.h"
 #include "tutti/embedding/bags_isa.h"
 
 namespace tutti::kernels::TUTTI_ISA {
@@ -181,27 +182,24 @@ template <class T>
   switch (step.rule) {
     case TableRule::kSgd: {
       const T lr = T(step.lr);
-      for (std::int64_t i = 0; i < width; ++i) p[i] -= lr * g[i];
+      for (std::int64_t i = 0; i < width; ++i) p[i] = plain_update(p[i], g[i], lr);
       break;
     }
     case TableRule::kAdagrad: {
       const T lr = T(step.lr), eps = T(step.eps);
-      for (std::int64_t i = 0; i < width; ++i) {
-        a[i] += g[i] * g[i];
-        p[i] -= lr * (g[i] / (std::sqrt(a[i]) + eps));
-      }
+      for (std::int64_t i = 0; i < width; ++i) p[i] = adagrad_update(p[i], g[i], a[i], lr, eps);
       break;
     }
     case TableRule::kRowWiseAdagrad: {
       const T factor = adagrad_step(step, *a, square / T(step.dim));
-      for (std::int64_t i = 0; i < width; ++i) p[i] -= factor * g[i];
+      for (std::int64_t i = 0; i < width; ++i) p[i] = plain_update(p[i], g[i], factor);
       break;
     }
   }
   if (step.learned) {
     const T factor =
         step.rule == TableRule::kSgd ? T(step.lr) : adagrad_step(step, step.weight_state[row], of_weight * of_weight);
-    step.weights[row] -= factor * of_weight;
+    step.weights[row] = plain_update(step.weights[row], of_weight, factor);
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A batch on its way, and its memory: for the sources of ShardedTables only.
+// A batch in flight, and its memory: for the sources of ShardedTables only.
 #include <map>
 #include <memory>
 #include <span>
@@ -18,7 +18,7 @@ struct ShardedTables<T>::Memory {
   std::shared_ptr<std::byte> block;  // that peers see
   std::size_t numbers = 0;           // in it
   // Where memory is out of reach: rows as they are pooled for all readers, later gradients as they came; both ends on
-  // the wire, if rows do not travel as they are.
+  // the wire, if rows are not sent unchanged.
   std::vector<T> owner;
   std::vector<std::byte> owner_wire, reader_wire;
   std::map<std::size_t, std::shared_ptr<std::byte>> dense;  // gradients of replicated tables
@@ -27,7 +27,7 @@ struct ShardedTables<T>::Memory {
 template <class T>
 struct ShardedTables<T>::Batch {
   Batch() = default;
-  // What is under way uses the memory, which goes to a later batch. (In the unwinding of an exception Work sees to it.)
+  // Operations in flight use the memory, which a later batch reuses. (When an exception unwinds, Work ends them.)
   ~Batch() {
     if (unwinding.is_past()) return;
     for (const Works* works : {&rows_work, &gradients_work, &dense_work}) const Status ignored = works->wait();
@@ -46,7 +46,7 @@ struct ShardedTables<T>::Batch {
   const Unwinding unwinding{};
   std::span<const RowGradients<T>> own_gradients;  // one rank: the caller's
 
-  // In a block, alike on every rank.
+  // In a block, the same on every rank.
   std::int64_t assembled_at = 0, gradients_at = 0, numbers = 0;
   void lay_out(std::int64_t units, std::int64_t assembled_width, int ranks) {
     const std::int64_t most = my_slice(samples, 0, ranks).size();

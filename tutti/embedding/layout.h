@@ -1,5 +1,5 @@
 #pragma once
-// Where pooled rows lie in the buffers of an exchange: arithmetic that every rank does alike.
+// Where pooled rows lie in the buffers of an exchange: arithmetic, the same on every rank.
 //
 // A part is what one shard contributes: for each sample, `width` numbers. A rank that has shards is an owner, a rank
 // that has samples a reader (mostly it is both). Parts are ordered by owner, then table, then place in the table. The

@@ -50,13 +50,13 @@ class LocalShard {
   std::int64_t count() const { return box_.rows.size(); }
   const T* memory(TableArray which) const { return array(which); }  // [count(), columns]; null if in a file
 
-  // Picks the lookups of this shard. kInvalidArgument names row, table and batch of an index outside of the table,
-  // where it is looked at; else pool() does. `lookups` must stay.
+  // Picks the lookups of this shard. kInvalidArgument names row, table and batch of an index outside of the table, if
+  // indices are read here; else pool() rejects it. `lookups` must stay.
   Result<ShardLookups> select(const LookupsView& lookups, std::int64_t batch);
   // out[s - samples.begin] = the pooled sum of sample s, `stride` numbers apart.
   Status pool(const ShardLookups& lookups, Slice samples, T* out, std::int64_t stride, std::int64_t batch) const;
 
-  // The step of the rows that were looked up, in two calls: sort() keeps who used which row until the next sort().
+  // Updates the rows that were looked up, in two calls: sort() keeps which sample used which row until the next sort().
   // `gradients`: by sample, width() numbers each.
   void sort(const ShardLookups& lookups);
   void step(const T* const* gradients, double lr, const ParallelFor& parallel);

@@ -4,7 +4,8 @@
 // and all others there age by one, so that what was used much last week goes. What was located in this call stays;
 // where that leaves no place, the row is used where it lies in the file.
 //
-// Misses are told to the system before the first of them is read, so that the disk works on all of them at once.
+// All misses are announced to the system (madvise) before the first of them is read, so that the disk works on all of
+// them at once.
 #include "tutti/embedding/mapped_rows.h"
 
 #include <fcntl.h>
@@ -25,7 +26,7 @@ constexpr std::uint8_t kMostUses = 15;
 
 constexpr const char* kOtherFolder = "give a folder that is there, and that this user may write to";
 
-// A file in `folder` that nobody else can open, and that is gone when it is closed.
+// A file in `folder` without a name, which is gone when it is closed.
 Result<Fd> nameless_file(const std::string& folder) {
   Fd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file) return file;

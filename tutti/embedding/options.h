@@ -1,5 +1,5 @@
 #pragma once
-// How sharded embedding tables are updated, exchanged and kept: alike on every rank.
+// How sharded embedding tables are updated, exchanged and kept: the same on every rank.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-// What a step does to the rows that were looked up. g: the gradient of a row, of all its lookups in the batch together.
+// How rows are updated. g: the gradient of a row, summed over all its lookups in the batch.
 enum class TableRule : std::uint8_t {
   kSgd,             // p -= lr * g
   kAdagrad,         // a += g^2, element by element; p -= lr * g / (sqrt(a) + eps), as torch.optim.Adagrad
@@ -16,15 +16,15 @@ enum class TableRule : std::uint8_t {
                     // RWSAdagrad)
 };
 
-// What carries pooled rows and gradients where ranks do not share memory (where they do, rows are written straight into
-// the reader's memory, and this makes no difference). The results have equal bits. Names: those of DLRM_ALLTOALL_IMPL.
+// What sends pooled rows and gradients if ranks do not share memory. (If they do, rows are written straight into the
+// reader's memory, and this has no effect.) The results have equal bits. Names: those of DLRM_ALLTOALL_IMPL.
 enum class TableExchange : std::uint8_t {
   kAllToAll,     // "alltoall": one all_to_all
   kScatter,      // "scatter": a scatter from each rank
   kScatterList,  // "scatter_list": a scatter for each table
 };
 
-// The form in which rows travel over links; on a host they always travel as they are.
+// The form in which rows are sent over links; within a host they are never converted.
 enum class WireFormat : std::uint8_t { kExact, kBF16, kI8 };  // kI8: a row has one scale (float), max |x| / 127
 
 // Factors of the rows in a pooled sum (facebookresearch/dlrm, --weighted-pooling).
@@ -43,7 +43,7 @@ struct EmbeddingOptions {
   RowWeights row_weights = RowWeights::kNone;
   TableExchange exchange = TableExchange::kAllToAll;
   WireFormat wire = WireFormat::kExact;
-  bool share_memory = true;  // ranks of one host; false: rows travel as they do between hosts
+  bool share_memory = true;  // ranks of one host; false: rows are sent as between hosts
   // Gradients of the rows are multiplied by this. 1: what one process computes, if the loss of each rank is divided by
   // the global number of samples. The number of ranks: what facebookresearch/dlrm computes (--dlrm-gradient-scale).
   double gradient_scale = 1;

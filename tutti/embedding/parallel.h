@@ -1,5 +1,5 @@
 #pragma once
-// How loops are dealt out to threads, for code above the Torch line, which has no threads of its own.
+// How loops are divided among threads, for code above the Torch line, which has no thread pool.
 #include <cstdint>
 #include <functional>
 

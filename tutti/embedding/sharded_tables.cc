@@ -1,13 +1,12 @@
 // The memory of a batch on a rank, as a reader, is one block that it shows its peers:
 //
-//   [ pooled rows, by part | tables that had to be put together | gradients, by part ]
+//   [ pooled rows, by part | tables that had to be assembled | gradients, by part ]
 //
-// post() shows it, which is the first meeting: all that was read or written in an earlier batch that used this block is
-// over, since every rank makes its calls in one order. Owners pool straight into the first area of each reader. The
-// second meeting, begun after that and awaited in wait(), tells readers that the rows are there. send_gradients() fills
-// the third area, and the third meeting tells owners that they may read it; they do so while they step their rows.
-// Where memory is out of reach, the first and third areas are what the verbs receive into and send from, and a private
-// buffer stands at the owner's end.
+// post() shows it, which is the first barrier: every rank makes its calls in one order, so nothing of an earlier batch
+// in this block is still read or written. Owners pool straight into the first area of each reader. The second barrier,
+// started after that and completed in wait(), means that the rows have arrived. send_gradients() fills the third area.
+// After the third barrier owners may read it, and do so while they update their rows. If memory is out of reach, the
+// verbs receive into the first area and send from the third, and the owner has a private buffer.
 #include "tutti/embedding/sharded_tables.h"
 
 #include <fmt/format.h>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "tutti/base/mutex.h"
+#include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/embedding/batch.h"
@@ -31,13 +31,6 @@ constexpr std::int64_t kMostSamples = std::int64_t(1) << 32;  // what a RowUse c
 constexpr auto kGoodbye = std::chrono::seconds(10);
 
 std::int64_t one_unit_a_number(std::int64_t width) { return width; }
-
-// FNV-1a over a text: for comparing what ranks were given.
-std::int64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ std::uint8_t(c)) * 0x100000001b3;
-  return std::int64_t(hash >> 1);
-}
 
 }  // namespace
 
@@ -110,26 +103,26 @@ Status ShardedTables<T>::fail(Status status) const {
 
 template <class T>
 Status ShardedTables<T>::same_everywhere() const {
-  if (placement_.ranks == 1) return {};
-  std::string text =
-      fmt::format("{} {} {} {} {} {} {}", sizeof(T), int(options_.rule), int(options_.exchange), int(options_.wire),
-                  int(options_.row_weights), options_.gradient_scale, options_.share_memory);
+  constexpr const char* kRules[] = {"sgd", "adagrad", "row-wise adagrad"};
+  constexpr const char* kExchanges[] = {"alltoall", "scatter", "scatter_list"};
+  constexpr const char* kWires[] = {"exact", "bf16", "i8"};
+  constexpr const char* kRowWeights[] = {"none", "fixed", "learned"};
+  std::vector<NamedValue> values = {{"dtype", name(options_.dtype)},
+                                    {"rule", kRules[int(options_.rule)]},
+                                    {"exchange", kExchanges[int(options_.exchange)]},
+                                    {"wire", kWires[int(options_.wire)]},
+                                    {"row_weights", kRowWeights[int(options_.row_weights)]},
+                                    {"gradient_scale", fmt::format("{}", options_.gradient_scale)},
+                                    {"share_memory", fmt::format("{}", options_.share_memory)}};
   for (std::size_t t = 0; t < tables_.size(); ++t) {
-    text += fmt::format("\n{} {} {} {}", tables_[t].name, tables_[t].rows, tables_[t].dim,
-                        int(placement_.tables[t].sharding));
+    std::string text = fmt::format("{}, {} rows of {}, placed", tables_[t].name, tables_[t].rows, tables_[t].dim);
     for (const TableShard& box : placement_.tables[t].shards)
-      text +=
-          fmt::format(" {}:{}-{},{}-{}", box.rank, box.rows.begin, box.rows.end, box.columns.begin, box.columns.end);
+      text += fmt::format(" on rank {} rows {}-{} columns {}-{}", box.rank, box.rows.begin, box.rows.end,
+                          box.columns.begin, box.columns.end);
+    values.push_back({fmt::format("table {}", t), std::move(text)});
   }
-  std::int64_t seen[2] = {hash_of(text), -hash_of(text)};
-  const std::int64_t mine = seen[0];
-  TUTTI_TRY(group_.run(requests::all_reduce(std::span<std::int64_t>(seen), ReduceOp::kMax)));
-  if (seen[0] == mine && seen[1] == -mine) return {};
-  return Error{.code = Code::kMismatch,
-               .detail = "the ranks were given different embedding tables, placements or options",
-               .hint = "every rank gives the same; print them on each, and compare",
-               .group = group_.name(),
-               .rank = rank_};
+  return agree_on(group_, "the ranks were given different embedding tables, placements or options", values,
+                  "give every rank the same");
 }
 
 // A batch goes through its stages once, in their order.
@@ -186,7 +179,7 @@ Result<std::shared_ptr<typename ShardedTables<T>::Memory>> ShardedTables<T>::mem
   memory->numbers = numbers;
   if (group_ && group_.size() > 1) {
     auto shown = group_.allocate(std::max<std::size_t>(numbers, 1) * sizeof(T));
-    if (shown.ok()) memory->block = *std::move(shown);  // else the heap is full: rows travel by collectives then
+    if (shown.ok()) memory->block = *std::move(shown);  // else the heap is full: then collectives send the rows
   }
   if (!memory->block) {
     auto own = std::make_shared<Mapping>(TUTTI_TRY(table_memory(std::max<std::size_t>(numbers, 1) * sizeof(T))));
@@ -216,7 +209,7 @@ Result<typename ShardedTables<T>::BatchPtr> ShardedTables<T>::post(std::int64_t 
   if (placement_.ranks > 1 && options_.share_memory) {
     const std::span<std::byte> shown(batch->memory->block.get(), std::size_t(batch->numbers) * sizeof(T));
     const auto areas = TUTTI_TRY(peer_memory(group_, std::span(&shown, 1)));
-    shows_gradients_ = false;  // that was a meeting, if anything is in reach; if not, nothing was shown before either
+    shows_gradients_ = false;  // that was a barrier, if memory is in reach; if not, nothing was shown before either
     for (std::byte* area : areas) batch->areas.push_back(reinterpret_cast<T*>(area));
     batch->shared = areas[0] != nullptr;
   }
@@ -386,7 +379,7 @@ template <class T>
 Status ShardedTables<T>::apply_gradients(const BatchPtr& batch) {
   TUTTI_TRY(fail(advance(*batch, 3, "apply_gradients()")));
   if (placement_.ranks == 1) return {};  // done when they came
-  sort(*batch);                          // while the others' gradients are on their way
+  sort(*batch);                          // while the gradients of other ranks are in flight
   TUTTI_TRY(batch->gradients_work.wait());
   batch->gradients_work = {};
   if (!batch->shared && options_.wire != WireFormat::kExact) encode_owner(*batch, false);

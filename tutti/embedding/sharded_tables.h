@@ -3,20 +3,20 @@
 // with tensors and autograd, and says what it is for. T is float or double.
 //
 // A batch goes through four calls, each made by every rank, in the same order:
-//   post()             pools the rows of my parts for all samples, and sends them to who has the samples
-//   wait()             until the rows of my samples are here
+//   post()             pools the rows of my parts for all samples, and sends them to the ranks that have the samples
+//   wait()             until the rows of my samples have arrived
 //   send_gradients()   sends the gradients of my samples' rows to the owners
-//   apply_gradients()  waits for those of my parts, and steps the rows
-// Several batches may be under way; the last two calls may be left out, and then nothing is updated. A call that comes
-// a second time, or before its turn, is refused.
+//   apply_gradients()  waits for the gradients of my parts, and updates the rows
+// Several batches may be in flight. The last two calls may be skipped, and then nothing is updated. A repeated call, or
+// one out of order, is rejected.
 //
 // On one host rows and gradients are written to, or read from, the memory of the other ranks, and a batch costs three
-// meetings; between hosts they travel by the verbs of the group. What is in memory stays until the batch and everybody
-// who holds its `memory` has gone.
+// barriers. Between hosts the verbs of the group send them. A batch's memory stays until the batch and all holders of
+// memory_of() are gone.
 //
-// Threads: one at a time. Failure: a Status; this rank's errors end the group, so that the others are told at once.
-// The destructor meets the peers (for at most 10 s) if gradients were sent since the last meeting, because they may
-// still read them here.
+// Threads: one at a time. Failure: a Status; an error of this rank fails the group, so that the other ranks fail at
+// once. The destructor waits at a barrier (for at most 10 s) if gradients were sent since the last one, because peers
+// may still read them here.
 #include <cstdint>
 #include <memory>
 #include <span>

@@ -1,4 +1,4 @@
-// How rows and gradients get to the other ranks: by two meetings where their memory is in reach, else by the verbs.
+// How rows and gradients get to the other ranks: by two barriers if their memory is in reach, else by the verbs.
 //
 // Backward is the transpose of forward, so each request is the forward one with its ends exchanged: an all_to_all with
 // its splits exchanged, a scatter by the gather to its root.

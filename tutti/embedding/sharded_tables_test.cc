@@ -483,8 +483,8 @@ TEST(ShardedTables, TheLastGradientsStayUntilThePeersHaveReadThem) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-// What every rank is told when `spoil` has changed the lookups of table 1 on the rank that owns it.
-std::vector<std::string> told(Place place, World world, const std::function<void(Lookups&)>& spoil) {
+// The error on every rank when `spoil` has changed the lookups of table 1 on the rank that owns it.
+std::vector<std::string> errors_of(Place place, World world, const std::function<void(Lookups&)>& spoil) {
   const Case c{.name = "", .ranks = 3, .place = place, .world = world};
   std::vector<std::string> words;
   for (const auto& outcome : run(c, [&](Group& group) {
@@ -508,7 +508,7 @@ std::vector<std::string> told(Place place, World world, const std::function<void
 TEST(ShardedTables, AnIndexOutsideOfItsTableIsToldToEveryRank) {
   for (const World world : {World::kMemory, World::kNoMemory, World::kTcp})
     for (const Place place : {Place::kWhole, Place::kRows}) {
-      const auto words = told(place, world, [](Lookups& lookups) { lookups.indices[5] = 7; });
+      const auto words = errors_of(place, world, [](Lookups& lookups) { lookups.indices[5] = 7; });
       int first = 0;
       for (const std::string& text : words) {
         EXPECT_NE(text.find("index 7 is outside of table items, which has rows 0 - 6"), std::string::npos) << text;
@@ -518,13 +518,13 @@ TEST(ShardedTables, AnIndexOutsideOfItsTableIsToldToEveryRank) {
       }
       EXPECT_GE(first, 1);
     }
-  const auto words = told(Place::kWhole, World::kMemory, [](Lookups& lookups) { lookups.indices[0] = -3; });
+  const auto words = errors_of(Place::kWhole, World::kMemory, [](Lookups& lookups) { lookups.indices[0] = -3; });
   EXPECT_NE(words[0].find("index -3 is outside of table items"), std::string::npos) << words[0];
 }
 
 TEST(ShardedTables, OffsetsThatCannotBeAreRefused) {
   const auto first_words = [](const std::function<void(Lookups&)>& spoil) {
-    return told(Place::kWhole, World::kMemory, spoil)[0];
+    return errors_of(Place::kWhole, World::kMemory, spoil)[0];
   };
   const auto expect = [&](const std::function<void(Lookups&)>& spoil, const char* words) {
     const std::string text = first_words(spoil);
@@ -602,9 +602,9 @@ TEST(ShardedTables, WhatRanksMustAgreeOnIsCompared) {
     test::check(nothing.empty(), nothing);
     options.rule = world.rank() == 0 ? TableRule::kSgd : TableRule::kAdagrad;
     const std::string rules = text_of(place_by_count(tables, 2), options);
-    test::check(
-        rules.find("the ranks were given different embedding tables, placements or options") != std::string::npos,
-        rules);
+    test::check(rules.find("embedding tables, placements or options: rule is sgd on rank 0, but adagrad on rank 1") !=
+                    std::string::npos,
+                rules);
     const std::string ranks = text_of(place_by_count(tables, 3), {});
     test::check(ranks.find("the tables are placed on 3 ranks, the group has 2") != std::string::npos, ranks);
   });

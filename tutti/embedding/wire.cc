@@ -60,7 +60,7 @@ Wire wire_of(WireFormat format) {
 
 template <class T>
 void encode(WireFormat format, const T* from, std::int64_t rows, std::int64_t width, std::byte* to) {
-  TUTTI_INVARIANT(format != WireFormat::kExact, "encode() of rows that travel as they are");
+  TUTTI_INVARIANT(format != WireFormat::kExact, "encode() of rows that are sent unchanged");
   if (format == WireFormat::kBF16) {
     for (std::int64_t i = 0; i < rows * width; ++i) {
       const BFloat16 value = to_bfloat16(float(from[i]));
@@ -73,7 +73,7 @@ void encode(WireFormat format, const T* from, std::int64_t rows, std::int64_t wi
 
 template <class T>
 void decode(WireFormat format, const std::byte* from, std::int64_t rows, std::int64_t width, T* to) {
-  TUTTI_INVARIANT(format != WireFormat::kExact, "decode() of rows that travel as they are");
+  TUTTI_INVARIANT(format != WireFormat::kExact, "decode() of rows that are sent unchanged");
   if (format == WireFormat::kBF16) {
     for (std::int64_t i = 0; i < rows * width; ++i) {
       BFloat16 value;

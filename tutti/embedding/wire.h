@@ -1,5 +1,5 @@
 #pragma once
-// Rows as they travel between hosts. As they are; as bf16, rounded to nearest even; or as 8-bit integers with a scale
+// Rows as they are sent between hosts: unchanged; as bf16, rounded to nearest even; or as 8-bit integers with a scale
 // for each row: x is sent as round(x / scale), scale = max |x| / 127, after which a row's numbers lie 0.4 % of its
 // largest apart. A row that is not finite is a row of NaN at the other end of the 8-bit wire.
 #include <cstddef>

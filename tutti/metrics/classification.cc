@@ -1,7 +1,7 @@
-// Areas need all samples in the order of their scores. They are dealt out by a sample sort: each rank sorts its own and
-// shows a few of them; of all that were shown, size - 1 are taken as borders, and each rank is sent what lies between
-// two of them, the highest scores to rank 0. Equal scores never lie on two ranks. Then each rank walks through its
-// range from the top, a group of equal scores at a time, knowing how many positives and negatives the ranks above have.
+// Areas need all samples in the order of their scores. A sample sort distributes them: each rank sorts its samples and
+// shows a few of them. Of those, size - 1 become borders, and each rank receives the samples between two borders, rank
+// 0 the highest scores. Equal scores are never on two ranks. Then each rank goes through its range from the top, a
+// group of equal scores at a time. It has the numbers of positives and negatives of the ranks above.
 //
 // With P positives and N negatives, and a group of p and n with N' negatives below it:
 //   AUC = sum of p (N' + n / 2) / (P N)                (Mann and Whitney's U; twice of it is a whole number)
@@ -48,7 +48,7 @@ Status check(std::span<const T> scores, std::span<const T> labels) {
   for (std::size_t i = 0; i < scores.size(); ++i) {
     if (std::isnan(scores[i]))
       return invalid_argument(fmt::format("metrics: the score of sample {} is NaN", i),
-                              "the model has diverged: look at its loss, lower the learning rate");
+                              "the model has diverged: check its loss, lower the learning rate");
     if (labels[i] != 0 && labels[i] != 1)
       return invalid_argument(fmt::format("metrics: the label of sample {} is {}, neither 0 nor 1", i, labels[i]));
   }

@@ -1,7 +1,7 @@
 #pragma once
-// How well probabilities foretell labels: the figures that scikit-learn computes, by the same definitions. Over all
-// ranks nobody holds all of the samples: each rank sorts what falls into its range of scores. Areas are made of whole
-// numbers, so they do not depend on how the samples lie on ranks.
+// How well probabilities predict labels: the metrics of scikit-learn, by the same definitions. Over several ranks no
+// rank holds all samples: each sorts the samples in its range of scores. Areas are computed from whole numbers, so they
+// do not depend on how samples are distributed over ranks.
 #include <cstdint>
 #include <span>
 #include <string>

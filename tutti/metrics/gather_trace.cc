@@ -1,6 +1,6 @@
-// Clocks are compared as Cristian (1989) does: rank r asks, rank 0 answers with its time, and r takes the answer for
-// the time in the middle between asking and hearing. That is wrong by at most half the round trip, so of several rounds
-// the shortest counts. Ranks on one host share the clock, and it is not asked for.
+// Clocks are compared as by Cristian (1989): rank r asks, rank 0 answers with its time, and r takes the answer for the
+// time in the middle of the round trip. The error is at most half the round trip, so the shortest of several rounds
+// counts. Ranks on one host share the clock, and do not ask.
 #include "tutti/metrics/gather_trace.h"
 
 #include <fcntl.h>

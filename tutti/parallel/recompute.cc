@@ -1,8 +1,6 @@
 // One autograd node for all that runs inside. Forward runs the function without a graph; backward runs it again with
 // one, on fresh leaves in place of the inputs, and calls the engine on that graph: it goes through the parameters,
-// which get their gradients then and there, and the leaves' gradients are those of the inputs. A second input of the
-// node, without elements, requires a gradient: else a first layer, whose input is data, would have no node, and its
-// parameters no gradients.
+// which get their gradients then and there, and the leaves' gradients are those of the inputs.
 //
 // The engine that is called within backward runs on the same thread, so that what belongs to a thread (WeightGradients)
 // counts inside too.
@@ -12,7 +10,6 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
@@ -22,12 +19,13 @@
 #include "tutti/base/error.h"
 #include "tutti/parallel/data_parallel/precision/autocast_now.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
+#include "tutti/tensor/autograd_node.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
 at::Tensor random_state() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -40,7 +38,7 @@ void set_random_state(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-// While it lives, the default generator goes on from a state of before.
+// While this object exists, the default generator continues from an earlier state.
 class RandomAgain {
  public:
   explicit RandomAgain(const at::Tensor& state) : now_(random_state()) { set_random_state(state); }
@@ -52,30 +50,29 @@ class RandomAgain {
   at::Tensor now_;
 };
 
-// Autograd keeps its nodes' data in IValues, which hold such objects.
-struct Replay : torch::CustomClassHolder {
+struct Replay {
   TensorsFunction function;
   std::vector<bool> requires_grad;  // of the inputs
   at::Tensor random;                // the state before
   DType autocast = DType::kF32;
 };
-using ReplayPtr = c10::intrusive_ptr<Replay>;
 
-constexpr char kRecomputeData[] = "tutti";
-
-variable_list run_again(Replay& replay, const variable_list& inputs) {
+variable_list run_again(const Replay& replay, const variable_list& inputs) {
   const c10::AutoGradMode on(true);
   const RandomAgain random(replay.random);
   const Autocast precision(replay.autocast);
   return replay.function(inputs);
 }
 
-struct Recomputed : torch::autograd::Function<Recomputed> {
-  static variable_list forward(AutogradContext* context, at::TensorList inputs, const at::Tensor&,
-                               const ReplayPtr& replay) {
+// Anchored: else a first layer, whose input is data, would have no node, and its parameters no gradients.
+struct RecomputeNode {
+  static constexpr const char* kName = "recompute";
+  static constexpr bool kAnchored = true;
+  using State = Replay;
+
+  static variable_list forward(AutogradContext* context, const Replay& replay, at::TensorList inputs) {
     context->save_for_backward(inputs.vec());
-    context->saved_data[kRecomputeData] = c10::IValue::make_capsule(replay);
-    variable_list outputs = replay->function(inputs.vec());
+    variable_list outputs = replay.function(inputs.vec());
     // An output that is an input, or a view of one, would be taken for that tensor changed in place.
     for (at::Tensor& output : outputs)
       if (std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return output.is_alias_of(input); }))
@@ -83,14 +80,13 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     return outputs;
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto replay = c10::static_intrusive_pointer_cast<Replay>(context->saved_data[kRecomputeData].toCapsule());
+  static variable_list backward(AutogradContext* context, const Replay& replay, const variable_list& gradients) {
     variable_list leaves = context->get_saved_variables();
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       leaves[i] = leaves[i].detach();
-      if (replay->requires_grad[i]) leaves[i].requires_grad_();
+      if (replay.requires_grad[i]) leaves[i].requires_grad_();
     }
-    const variable_list outputs = run_again(*replay, leaves);
+    const variable_list outputs = run_again(replay, leaves);
     TUTTI_REQUIRE(outputs.size() == gradients.size(), "recompute: the function returned ", gradients.size(),
                   " tensors at first, and ", outputs.size(), " when it ran again");
     torch::autograd::edge_list roots;
@@ -105,26 +101,20 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
                                                             /*create_graph=*/false, /*accumulate_grad=*/true);
     variable_list results;
     for (const at::Tensor& leaf : leaves) results.push_back(leaf.grad());
-    results.resize(leaves.size() + 2);  // the anchor, and what is no tensor
     return results;
   }
 };
-
-at::Tensor anchor() { return at::empty({0}, at::kFloat).requires_grad_(); }
 
 }  // namespace
 
 std::vector<at::Tensor> recompute(const TensorsFunction& function, const std::vector<at::Tensor>& inputs) {
   if (!c10::GradMode::is_enabled()) return function(inputs);
-  const auto replay = c10::make_intrusive<Replay>();
-  replay->function = function;
+  Replay replay{.function = function, .random = random_state(), .autocast = autocast_now()};
   for (const at::Tensor& input : inputs) {
     TUTTI_REQUIRE(input.defined(), "recompute: an input is undefined");
-    replay->requires_grad.push_back(input.requires_grad());
+    replay.requires_grad.push_back(input.requires_grad());
   }
-  replay->random = random_state();
-  replay->autocast = autocast_now();
-  return Recomputed::apply(at::TensorList(inputs), anchor(), replay);
+  return autograd::apply_node<RecomputeNode>(std::move(replay), at::TensorList(inputs));
 }
 
 at::Tensor recompute(const TensorFunction& function, const at::Tensor& input) {

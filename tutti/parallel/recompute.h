@@ -1,6 +1,7 @@
 #pragma once
-// Activations that are made a second time in place of being kept (Chen et al. 2016, arXiv:1604.06174; torch's
-// utils.checkpoint). Of what runs inside, only the inputs are kept; backward runs it again and then goes through it.
+// Activations that are recomputed in place of being kept (Chen et al. 2016, arXiv:1604.06174; torch's
+// utils.checkpoint). Only the inputs of the function are kept. Backward runs the function again, and then backward
+// through it.
 //
 //   at::Tensor y = recompute([&](const at::Tensor& x) { return block->forward(x); }, x);
 #include <functional>
@@ -16,11 +17,11 @@ namespace tutti {
 using TensorFunction = std::function<at::Tensor(const at::Tensor& input)>;
 using TensorsFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-// function(input), whose parameters get their gradients as ever. The second run sees LibTorch's default generator (of
-// the CPU) and Autocast as the first one did, and afterwards both are put back: dropout drops the same. Whatever else
-// the function reads must be the same until backward. `function` is kept until then. Gradients go to .grad
-// (backward()); torch::autograd::grad() of the parameters inside is not supported. Where gradients are off, this is
-// function(input).
+// function(input), whose parameters get their gradients as usual. The second run sees LibTorch's default generator (of
+// the CPU) and Autocast as the first run did, and afterwards both are restored: dropout drops the same elements. What
+// else the function reads must be the same until backward. `function` is kept until then. Gradients go to .grad
+// (backward()); torch::autograd::grad() of the parameters inside is not supported. There is no second derivative. If
+// gradients are off, this is function(input).
 at::Tensor recompute(const TensorFunction& function, const at::Tensor& input);
 std::vector<at::Tensor> recompute(const TensorsFunction& function, const std::vector<at::Tensor>& inputs);
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "tutti/base/error.h"
 #include "tutti/parallel/data_parallel/precision/autocast_now.h"
@@ -85,6 +86,13 @@ TEST(Recompute, AnOutputMayBeTheInput) {
   const at::Tensor y = x * 2;
   recompute([](const at::Tensor& from) { return from; }, y).sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({3}, 2, at::kDouble)));
+}
+
+TEST(Recompute, RejectsASecondDerivative) {
+  const at::Tensor x = at::ones({3}).requires_grad_();
+  const at::Tensor y = recompute([](const at::Tensor& from) { return from.square(); }, x).sum();
+  EXPECT_THAT([&] { torch::autograd::backward({y}, {}, true, true); },
+              ::testing::ThrowsMessage<Exception>(HasSubstr("recompute has no second derivative")));
 }
 
 TEST(Recompute, WithoutGradientsItIsTheFunction) {

@@ -1,6 +1,6 @@
 #pragma once
-// Replicas are equal, or training is wrong without a word: a digest of all parameters, compared over the ranks every so
-// many steps.
+// Replicas that differ make training wrong without an error. This compares a digest of all parameters over the ranks,
+// every so many steps.
 //
 //   tutti::ReplicaCheck check(world, tutti::parameters_of(*model), {.every = 1000});
 //   for (...) { ...; optimizer.step(); check.step(); }

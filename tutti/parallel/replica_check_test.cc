@@ -53,12 +53,12 @@ TEST(ReplicaCheck, OfTwoRanksNamesBoth) {
               Each(HasSubstr("on ranks 0, 1 (none is in the majority)")));
 }
 
-TEST(ReplicaCheck, LooksAtBitsNotAtValues) {
+TEST(ReplicaCheck, ComparesBitsNotValues) {
   EXPECT_THAT(heard(3, [](int rank, auto& tensors) { tensors[1].tensor *= rank == 1 ? -0.0 : 0.0; }),
               Each(HasSubstr("on rank 1")));
 }
 
-TEST(ReplicaCheck, AnotherNumberOfTensorsIsSaid) {
+TEST(ReplicaCheck, AnotherNumberOfTensorsIsReported) {
   EXPECT_THAT(heard(2,
                     [](int rank, auto& tensors) {
                       if (rank == 1) tensors.pop_back();
@@ -67,7 +67,7 @@ TEST(ReplicaCheck, AnotherNumberOfTensorsIsSaid) {
                                             HasSubstr("2 tensors on rank 1, but 3 elsewhere")));
 }
 
-TEST(ReplicaCheck, LooksEveryFewSteps) {
+TEST(ReplicaCheck, ComparesEveryFewSteps) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     auto tensors = parameters();
     ReplicaCheck check(world, tensors, {.every = 3}), never(world, tensors, {.every = 0});

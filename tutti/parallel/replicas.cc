@@ -1,10 +1,6 @@
-// Comparing models is cheap when they agree, which is nearly always: each rank writes its tensors down, one line each,
-// and the ranks compare a hash of the text. Only if a hash differs do they exchange the texts, so that every rank can
-// show the first line that differs, and whose it is.
-//
-// The tensors' values travel as bytes: a broadcast does not care what they mean. But not every buffer is a range of
-// bytes. A slice of something larger has holes, which are not ours to write to: a packed copy travels and is copied
-// back. And an expanded tensor has more elements than memory; of those that share an address one stands for all.
+// Values are broadcast as bytes, whatever their type. Two kinds of tensors are not a range of bytes. A slice of
+// something larger has holes, which must not be written: a packed copy is broadcast and copied back. An expanded tensor
+// has more elements than memory: of the elements that share an address one is broadcast.
 #include "tutti/parallel/replicas.h"
 
 #include <ATen/Functions.h>
@@ -25,61 +21,11 @@ namespace {
 constexpr std::size_t kSmall = std::size_t(64) << 10;
 constexpr std::size_t kPack = std::size_t(16) << 20;
 
-std::string line_of(const NamedTensor& named) {
-  std::string line = fmt::format("{} {}", named.name, describe(named.tensor));
+std::string text_of(const NamedTensor& named) {
+  std::string text = fmt::format("{} {}", named.name, describe(named.tensor));
   if (!named.tensor.is_contiguous())
-    line += fmt::format(" with strides [{}]", fmt::join(named.tensor.strides().vec(), ", "));
-  return line + (named.tensor.requires_grad() ? "" : " (not trained)");
-}
-
-// FNV-1a.
-std::int64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (unsigned char c : text) hash = (hash ^ c) * 1099511628211u;
-  return std::int64_t(hash);
-}
-
-std::vector<std::string> texts_of_all(const Group& group, const std::string& text) {
-  const auto longest = std::size_t(all_reduce(group, std::int64_t(text.size()), ReduceOp::kMax));
-  std::vector<std::uint8_t> mine(longest, 0), all(longest * std::size_t(group.size()));
-  std::memcpy(mine.data(), text.data(), text.size());
-  all_gather(group, std::span<const std::uint8_t>(mine), std::span(all));
-  std::vector<std::string> texts;
-  for (std::size_t at = 0; at < all.size(); at += longest) {
-    const std::string padded(reinterpret_cast<const char*>(all.data()) + at, longest);
-    texts.push_back(padded.substr(0, padded.find('\0')));
-  }
-  return texts;
-}
-
-// The first line in which a rank differs from rank 0, in words.
-using Describe = std::function<std::string(std::size_t line, const std::string& first, const std::string& other,
-                                           int rank, std::size_t first_count, std::size_t other_count)>;
-
-Error difference(const Group& group, const std::vector<std::string>& texts, const Describe& describe,
-                 const std::string& hint) {
-  for (int rank = 1; rank < group.size(); ++rank) {
-    if (texts[rank] == texts[0]) continue;
-    const auto first = split(texts[0], '\n'), other = split(texts[rank], '\n');
-    std::size_t at = 0;
-    while (at < first.size() && at < other.size() && first[at] == other[at]) ++at;
-    auto side = [&](const std::vector<std::string>& lines) {
-      return at < lines.size() && !lines[at].empty() ? lines[at] : std::string("nothing");
-    };
-    return Error{.code = Code::kMismatch,
-                 .detail = describe(at, side(first), side(other), rank, first.size() - 1, other.size() - 1),
-                 .hint = hint,
-                 .group = group.name(),
-                 .rank = group.rank()};
-  }
-  return Error{.code = Code::kInternal, .detail = "texts compare equal, but their hashes differ"};
-}
-
-void require_same_text(const Group& group, const std::string& text, const Describe& describe, const std::string& hint) {
-  const std::int64_t hash = hash_of(text);
-  const auto least = all_reduce(group, hash, ReduceOp::kMin);
-  const auto greatest = all_reduce(group, hash, ReduceOp::kMax);
-  if (least != greatest) throw Exception(difference(group, texts_of_all(group, text), describe, hint));
+    text += fmt::format(" with strides [{}]", fmt::join(named.tensor.strides().vec(), ", "));
+  return text + (named.tensor.requires_grad() ? "" : " (not trained)");
 }
 
 std::size_t byte_count_of(const at::Tensor& tensor) { return std::size_t(tensor.numel()) * tensor.element_size(); }
@@ -115,30 +61,21 @@ void broadcast_packed(const Group& group, std::span<const at::Tensor> tensors, s
 }  // namespace
 
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors) {
-  std::string text;
+  std::vector<NamedValue> values;
   for (const auto& named : tensors) {
     require_cpu_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
-    text += line_of(named) + "\n";
+    values.push_back({fmt::format("tensor {}", values.size() + 1), text_of(named)});
   }
-  require_same_text(
-      group, text,
-      [](std::size_t line, const std::string& first, const std::string& other, int rank, std::size_t first_count,
-         std::size_t other_count) {
-        return fmt::format(
-            "the ranks have different models: tensor {} of {} is {} on rank 0, but {} on rank {} ({} tensors there)",
-            line + 1, first_count, first, other, rank, other_count);
-      },
-      "build the same model on every rank, from the same options");
+  values.push_back({"the number of tensors", std::to_string(tensors.size())});
+  agree_on(group, "the ranks have different models", values,
+           "build the same model on every rank, from the same options")
+      .or_throw();
 }
 
-void require_same_options(const Group& group, const std::string& whom, const std::vector<std::string>& lines) {
-  require_same_text(
-      group, join(lines, "\n") + "\n",
-      [&](std::size_t, const std::string& first, const std::string& other, int rank, std::size_t, std::size_t) {
-        return fmt::format("the ranks gave {} different options: {} on rank 0, but {} on rank {}", whom, first, other,
-                           rank);
-      },
-      "give " + whom + " the same options on every rank");
+void require_same_options(const Group& group, const std::string& whom, const std::vector<NamedValue>& options) {
+  agree_on(group, "the ranks gave " + whom + " different options", options,
+           "give " + whom + " the same options on every rank")
+      .or_throw();
 }
 
 void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, int root) {
@@ -149,7 +86,7 @@ void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, 
     pack.clear();
     packed_bytes = 0;
   };
-  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // one with holes, and the copy that travels
+  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // one with holes, and the copy that is broadcast
   for (const auto& named : tensors) {
     require_cpu_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
     auto range = without_expansion(named.tensor);

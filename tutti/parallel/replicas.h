@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/comm/group.h"
+#include "tutti/comm/agree.h"
 
 namespace tutti {
 
@@ -15,11 +15,11 @@ struct NamedTensor;
 // somewhere: it shows the first difference, and both sides.
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors);
 
-// The same for the options of `whom`, as "name = value" lines, in an order that all ranks share.
-void require_same_options(const Group& group, const std::string& whom, const std::vector<std::string>& lines);
+// The same for the options of `whom`, in an order that all ranks share.
+void require_same_options(const Group& group, const std::string& whom, const std::vector<NamedValue>& options);
 
 // Rank `root`'s values for all, into the tensors, which have the same structure on every rank; any strides will do.
-// Small tensors travel together. Without autograd (at::NoGradGuard).
+// Small tensors are packed. Without autograd (at::NoGradGuard).
 void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, int root = 0);
 
 }  // namespace tutti

@@ -1,50 +1,36 @@
 // ShardedTables does the work; here it becomes part of an autograd graph, by two nodes.
 //
-// Posted is made in post(), Arrived in wait(). What goes from the one to the other is a token, a tensor without
-// elements that requires a gradient, so that both are in the graph of every rank, also of one whose tables are all
-// elsewhere. Backward enters Arrived first, which has the gradients of all tables and sends them; then come the nodes
-// that were made between the two (autograd's engine takes, of the nodes that are ready, the one that was made last);
-// then Posted, which waits for the gradients of this rank's rows, and steps them.
+// post() makes a PostNode, wait() a WaitNode. The PostNode's output is a token, a tensor without elements, which is the
+// WaitNode's input. So both nodes are in the graph of every rank, also of one that has no tables. Backward runs the
+// WaitNode first: it sends the gradients of all tables. Next come the nodes that were made between post() and wait(),
+// because autograd's engine takes the latest of the nodes that are ready. Then the PostNode waits for the gradients of
+// this rank's rows, and updates these rows.
 #include "tutti/parallel/sharded_embeddings.h"
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <variant>
 
 #include "tutti/embedding/sharded_tables.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/tensor_bytes.h"
 #include "tutti/trace/region.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
 // A ShardedTables of either type.
 using AnyTables = std::variant<std::shared_ptr<ShardedTables<float>>, std::shared_ptr<ShardedTables<double>>>;
 
 template <class T>
-struct OnItsWay : torch::CustomClassHolder {
+struct PendingBatch {
   std::shared_ptr<ShardedTables<T>> tables;
   typename ShardedTables<T>::BatchPtr batch;
 };
-template <class T>
-using OnItsWayPtr = c10::intrusive_ptr<OnItsWay<T>>;
-
-constexpr char kData[] = "tutti";
-
-template <class T>
-void keep(AutogradContext* context, const OnItsWayPtr<T>& data) {
-  context->saved_data[kData] = c10::IValue::make_capsule(data);
-}
-template <class T>
-OnItsWayPtr<T> kept(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<OnItsWay<T>>(context->saved_data[kData].toCapsule());
-}
 
 template <class T>
 constexpr at::ScalarType kScalar = std::is_same_v<T, float> ? at::kFloat : at::kDouble;
@@ -55,24 +41,27 @@ void in_parallel(std::int64_t n, std::int64_t grain, const std::function<void(st
 
 at::Tensor token() { return at::empty({0}, at::kFloat); }
 
+constexpr char kEmbeddingsWho[] = "ShardedEmbeddings";
+
+// Anchored: rows have no gradient of their own for autograd.
 template <class T>
-struct Posted : Function<Posted<T>> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor&, const OnItsWayPtr<T>& data) {
-    keep<T>(context, data);
-    return token();
-  }
-  static variable_list backward(AutogradContext* context, const variable_list&) {
+struct PostNode {
+  static constexpr const char* kName = kEmbeddingsWho;
+  static constexpr bool kAnchored = true;
+  using State = PendingBatch<T>;
+
+  static at::Tensor forward(AutogradContext*, const PendingBatch<T>&) { return token(); }
+  static variable_list backward(AutogradContext*, const PendingBatch<T>& pending, const variable_list&) {
     const Region region("DLRM alltoall_wait_bwd_single");  // labels as in facebookresearch/dlrm
-    const auto data = kept<T>(context);
-    data->tables->apply_gradients(data->batch).or_throw();
-    return {at::Tensor(), at::Tensor()};
+    pending.tables->apply_gradients(pending.batch).or_throw();
+    return {};
   }
 };
 
 // By table, tensors that keep the memory of the batch.
 template <class T>
-variable_list arrived_rows(const OnItsWay<T>& data) {
-  const auto& [tables, batch] = std::tie(data.tables, data.batch);
+variable_list wait_for_rows(const PendingBatch<T>& pending) {
+  const auto& [tables, batch] = pending;
   tables->wait(batch).or_throw();
   variable_list rows;
   for (std::size_t t = 0; t < tables->tables().size(); ++t) {
@@ -86,15 +75,16 @@ variable_list arrived_rows(const OnItsWay<T>& data) {
 }
 
 template <class T>
-struct Arrived : Function<Arrived<T>> {
-  static variable_list forward(AutogradContext* context, const at::Tensor&, const OnItsWayPtr<T>& data) {
-    keep<T>(context, data);
+struct WaitNode {
+  static constexpr const char* kName = kEmbeddingsWho;
+  using State = PendingBatch<T>;
+
+  static variable_list forward(AutogradContext* context, const PendingBatch<T>& pending, const at::Tensor&) {
     context->set_materialize_grads(false);
-    return arrived_rows(*data);
+    return wait_for_rows(pending);
   }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  static variable_list backward(AutogradContext*, const PendingBatch<T>& pending, const variable_list& gradients) {
     const Region region("DLRM alltoall_req_bwd_single");
-    const auto data = kept<T>(context);
     std::vector<at::Tensor> dense;  // until they have been copied
     std::vector<RowGradients<T>> rows;
     for (const at::Tensor& gradient : gradients) {
@@ -107,8 +97,8 @@ struct Arrived : Function<Arrived<T>> {
       rows.push_back({plain.template data_ptr<T>(), plain.stride(0)});
       dense.push_back(std::move(plain));
     }
-    data->tables->send_gradients(data->batch, rows).or_throw();
-    return {token(), at::Tensor()};
+    pending.tables->send_gradients(pending.batch, rows).or_throw();
+    return {token()};
   }
 };
 
@@ -123,8 +113,8 @@ struct ShardedEmbeddings::State {
 };
 
 struct ShardedEmbeddings::Pending::State {
-  at::Tensor token;  // of Posted; undefined with gradients off
-  std::variant<OnItsWayPtr<float>, OnItsWayPtr<double>> data;
+  at::Tensor token;  // of PostNode; undefined with gradients off
+  std::variant<PendingBatch<float>, PendingBatch<double>> batch;
 };
 
 namespace {
@@ -137,14 +127,12 @@ AnyTables make_tables(std::vector<TableSpec> tables, TablePlacement placement, c
 }
 
 template <class T>
-std::pair<at::Tensor, OnItsWayPtr<T>> post_batch(const std::shared_ptr<ShardedTables<T>>& tables, std::int64_t samples,
-                                                 std::span<const LookupsView> lookups, std::int64_t number) {
-  auto data = c10::make_intrusive<OnItsWay<T>>();
-  data->tables = tables;
-  data->batch = tables->post(samples, lookups, number).or_throw();
+std::pair<at::Tensor, PendingBatch<T>> post_batch(const std::shared_ptr<ShardedTables<T>>& tables, std::int64_t samples,
+                                                  std::span<const LookupsView> lookups, std::int64_t number) {
+  PendingBatch<T> pending{tables, tables->post(samples, lookups, number).or_throw()};
   at::Tensor posted;
-  if (c10::GradMode::is_enabled()) posted = Posted<T>::apply(token().requires_grad_(), data);
-  return {posted, data};
+  if (c10::GradMode::is_enabled()) posted = autograd::apply_node<PostNode<T>>(pending);
+  return {posted, std::move(pending)};
 }
 
 }  // namespace
@@ -177,7 +165,7 @@ ShardedEmbeddings::Pending ShardedEmbeddings::post(std::int64_t samples, std::sp
   pending.state_ = std::make_shared<Pending::State>();
   std::visit(
       [&](const auto& typed) {
-        std::tie(pending.state_->token, pending.state_->data) = post_batch(typed, samples, lookups, batch);
+        std::tie(pending.state_->token, pending.state_->batch) = post_batch(typed, samples, lookups, batch);
       },
       state_->tables);
   return pending;
@@ -186,11 +174,11 @@ ShardedEmbeddings::Pending ShardedEmbeddings::post(std::int64_t samples, std::sp
 std::vector<at::Tensor> ShardedEmbeddings::wait(const Pending& pending) {
   TUTTI_REQUIRE(pending.state_ != nullptr, "wait() for a batch that no post() has returned");
   return std::visit(
-      [&]<class T>(const OnItsWayPtr<T>& data) {
+      [&]<class T>(const PendingBatch<T>& batch) {
         const at::Tensor posted = std::exchange(pending.state_->token, at::Tensor());
-        return posted.defined() ? Arrived<T>::apply(posted, data) : arrived_rows(*data);
+        return posted.defined() ? autograd::apply_node<WaitNode<T>>(batch, posted) : wait_for_rows(batch);
       },
-      pending.state_->data);
+      pending.state_->batch);
 }
 
 void ShardedEmbeddings::set_lr(double lr) {

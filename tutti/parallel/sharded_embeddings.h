@@ -1,6 +1,6 @@
 #pragma once
-// Embedding tables of which each rank keeps a part: lookups are pooled where the rows are, pooled rows travel to the
-// rank that has the samples, and in backward the gradients travel back, where they update the rows at once. No
+// Embedding tables of which each rank keeps a part. Lookups are pooled on the rank that has the rows, and pooled rows
+// are sent to the rank that has the samples. Backward sends the gradients back, where they update the rows at once. No
 // gradient of a table ever exists.
 //
 //   ShardedEmbeddings tables(specs, place_by_count(specs, world.size()), world, {.lr = 0.1});
@@ -9,17 +9,17 @@
 //   std::vector<at::Tensor> rows = tables.wait(pending);   // by table: [my samples, dim]
 //   loss(x, rows).backward();                              // the rows have been updated when this returns
 //
-// The samples of a batch of n are dealt out by my_slice(n, rank, size). The loss of a rank should be the sum over its
-// samples divided by the global n: gradients are summed over ranks, and then one process and many agree.
+// my_slice(n, rank, size) divides the samples of a batch of n among ranks. The loss of a rank should be the sum over
+// its samples divided by the global n: gradients are summed over ranks, and then one process and many agree.
 //
-// Every rank calls post(), wait() and backward() alike, in the same order, also one without tables or without samples.
-// Several exchanges may be under way. In backward the gradients are sent where wait() was called and awaited where
-// post() was, so that what was done between the two is done meanwhile in backward, too. A batch that was posted while
-// gradients are off (at::NoGradGuard) updates nothing. One backward() for each batch; the graph must not be kept.
-// Failure: whatever is wrong, here or on a peer, throws an Exception; rows may then have been updated in part.
+// Every rank calls post(), wait() and backward() in the same order, also a rank without tables or without samples.
+// Several exchanges may be in flight. Backward sends the gradients where wait() was called and waits for them where
+// post() was called, so that what was done between the two overlaps in backward, too. A batch that was posted while
+// gradients are off (at::NoGradGuard) updates nothing. Run one backward() for each batch; do not keep the graph. There
+// is no second derivative. Failure: any error, here or on a peer, throws an Exception; rows may be updated in part.
 //
-// Threads: one at a time, and backward() on the CPU's autograd thread of the same caller. The group should be this
-// object's own (Group::split), so that DataParallel's calls cannot come in between.
+// Threads: one at a time, and backward() on the CPU's autograd thread of the same caller. Give this object a separate
+// group (Group::split), so that DataParallel's calls cannot come in between.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,7 +41,7 @@ namespace tutti {
 
 class ShardedEmbeddings {
  public:
-  // An exchange under way. Copies share it.
+  // An exchange in flight. Copies share it.
   class Pending {
    public:
     Pending() = default;
@@ -64,9 +64,9 @@ class ShardedEmbeddings {
   std::vector<std::size_t> my_tables() const;  // of which this rank has a part, ascending
   Slice my_samples(std::int64_t samples) const { return my_slice(samples, rank_, ranks_); }
 
-  // `lookups`: by table, of the whole batch of `samples`; those of tables that are not in my_tables() are not looked
-  // at and may be empty. They must stay until backward() is over, or with gradients off until wait(). An index outside
-  // its table throws, and names row, table and `batch` (the caller's number of it).
+  // `lookups`: by table, of the whole batch of `samples`; those of tables that are not in my_tables() are not read and
+  // may be empty. They must stay until backward() is over, or with gradients off until wait(). An index outside its
+  // table throws an Exception that names row, table and `batch` (the caller's number of it).
   Pending post(std::int64_t samples, std::span<const LookupsView> lookups, std::int64_t batch = -1);
   // By table: [my samples, dim], part of the autograd graph if gradients were on at post(). Once for each batch.
   std::vector<at::Tensor> wait(const Pending& pending);
@@ -76,12 +76,12 @@ class ShardedEmbeddings {
 
   // The columns of what is kept of a table (table_array.h): dim, 1, or 0 where these options keep no such thing.
   std::int64_t columns(std::size_t table, TableArray array) const;
-  // Rows from `first` on, [n, columns] of any floating type on the CPU: this rank keeps what it has a place for, and
-  // leaves the rest. Give every rank the same, and it does not matter how many there are.
+  // Rows from `first` on, [n, columns] of any floating type on the CPU. This rank keeps the rows of its parts and
+  // ignores the rest. Give every rank the same rows, and the number of ranks does not matter.
   void write_rows(std::size_t table, std::int64_t first, const at::Tensor& rows, TableArray array = TableArray::kRows);
   // Likewise from a function of (row, out): `out` has dim numbers. Called for rows that this rank has a part of only.
   void fill(std::size_t table, const std::function<void(std::int64_t row, std::span<double> out)>& values);
-  // Rows first .. first + count, from whoever has them: [count, columns], of options().dtype. Collective.
+  // Rows first .. first + count, from the ranks that have them: [count, columns], of options().dtype. Collective.
   at::Tensor read_rows(std::size_t table, std::int64_t first, std::int64_t count,
                        TableArray array = TableArray::kRows) const;
   // What this rank keeps itself, for checkpoints: the table and the box of each part, and rows of a part, counted from

@@ -1,33 +1,25 @@
-// Each rank tells mean, sum of squared distances from it, and count, for each channel; all ranks put them together in
-// the order of ranks (Chan et al., 1979), in f64, so that they agree to the bit and nothing cancels. Backward needs two
-// sums over the whole batch: of the gradient, and of the gradient times the normalised input.
+// The ranks exchange mean, sum of squared distances from the mean, and count, for each channel. Every rank merges them
+// in the order of ranks (Chan et al., 1979), in f64, so that all ranks have the same bits and nothing cancels. Backward
+// needs two sums over the whole batch: of the gradient, and of the gradient times the normalised input.
 #include "tutti/parallel/sync_batch_norm.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "tutti/comm/collectives.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-struct NormOver : torch::CustomClassHolder {
-  explicit NormOver(const Group& on) : group(on) {}
-  Group group;
-  double count = 0;
-};
+using autograd::AutogradContext;
+using autograd::variable_list;
 
 struct Moments {
   at::Tensor mean, variance;  // f64 [channels]
   double count = 0;           // values for each channel
 };
-
-constexpr char kNormOver[] = "tutti";
 
 // [channels] as [1, channels, 1].
 at::Tensor wide(const at::Tensor& of_channels) { return of_channels.view({1, -1, 1}); }
@@ -69,7 +61,7 @@ Moments moments_of_all(const Group& group, const at::Tensor& x) {
   return together;
 }
 
-// What evaluation will normalise by.
+// What evaluation normalises by.
 struct Running {
   at::Tensor mean, variance;  // either may be undefined
   double momentum = 0;
@@ -81,30 +73,37 @@ struct Running {
   }
 };
 
-class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNormFunction> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
-                            const c10::optional<at::Tensor>& given_weight, const c10::optional<at::Tensor>& given_bias,
-                            const c10::intrusive_ptr<NormOver>& over, const Running& running, double eps) {
+struct BatchNormCall {
+  Group group;
+  Running running;
+  double eps;
+  double count = 0;  // values for each channel, on all ranks
+};
+
+struct SyncBatchNormNode {
+  static constexpr const char* kName = "sync_batch_norm";
+  using State = BatchNormCall;
+
+  static at::Tensor forward(AutogradContext* context, BatchNormCall& call, const at::Tensor& input,
+                            const c10::optional<at::Tensor>& given_weight,
+                            const c10::optional<at::Tensor>& given_bias) {
     const at::Tensor weight = given_weight.value_or(at::Tensor()), bias = given_bias.value_or(at::Tensor());
     const auto type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const auto x = flat(input).to(type);
-    const auto moments = moments_of_all(over->group, x);
-    over->count = moments.count;
-    running.move_towards(moments);
-    const auto mean = moments.mean.to(type), scale = (moments.variance + eps).rsqrt().to(type);
+    const auto moments = moments_of_all(call.group, x);
+    call.count = moments.count;
+    call.running.move_towards(moments);
+    const auto mean = moments.mean.to(type), scale = (moments.variance + call.eps).rsqrt().to(type);
     context->save_for_backward({input, weight, mean, scale});
-    context->saved_data[kNormOver] = c10::IValue::make_capsule(over);
     auto out = (x - wide(mean)).mul_(wide(scale));
     if (weight.defined()) out.mul_(wide(weight.to(type)));
     if (bias.defined()) out.add_(wide(bias.to(type)));
     return out.view(input.sizes()).to(input.scalar_type());
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  static variable_list backward(AutogradContext* context, const BatchNormCall& call, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto &input = saved[0], &weight = saved[1], &mean = saved[2], &scale = saved[3];
-    const auto over = c10::static_intrusive_pointer_cast<NormOver>(context->saved_data[kNormOver].toCapsule());
     const auto type = mean.scalar_type();
     const auto channels = mean.size(0);
     const auto normal = (flat(input).to(type) - wide(mean)).mul_(wide(scale));
@@ -112,15 +111,14 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
     // Of the batch of this rank first: these are the gradients of bias and weight, which DataParallel averages.
     const auto sums = at::stack({channel_sums(gradient), channel_sums(gradient * normal)});
     const auto mine = sums.clone();
-    all_reduce(over->group, sums, ReduceOp::kSum);
-    const auto means = (sums / over->count).to(type);
+    all_reduce(call.group, sums, ReduceOp::kSum);
+    const auto means = (sums / call.count).to(type);
     auto of_input = (gradient - wide(means[0])).sub_(normal * wide(means[1])).mul_(wide(scale));
     if (weight.defined()) of_input.mul_(wide(weight.to(type)));
     const auto like_weight = [&](const at::Tensor& of_channels) {
       return weight.defined() ? of_channels.to(weight.scalar_type()).view({channels}) : at::Tensor();
     };
-    return {
-        of_input.view(input.sizes()).to(input.scalar_type()), like_weight(mine[1]), like_weight(mine[0]), {}, {}, {}};
+    return {of_input.view(input.sizes()).to(input.scalar_type()), like_weight(mine[1]), like_weight(mine[0])};
   }
 };
 
@@ -132,8 +130,8 @@ at::Tensor sync_batch_norm(const Group& group, const at::Tensor& input, const at
   TUTTI_REQUIRE(input.defined() && input.dim() >= 2, "sync_batch_norm: the input is ", describe(input),
                 "; expected [n, channels, ...]");
   const auto if_defined = [](const at::Tensor& t) { return t.defined() ? c10::optional<at::Tensor>(t) : c10::nullopt; };
-  return SyncBatchNormFunction::apply(input, if_defined(weight), if_defined(bias), c10::make_intrusive<NormOver>(group),
-                                      Running{running_mean, running_var, momentum}, eps);
+  return autograd::apply_node<SyncBatchNormNode>({group, {running_mean, running_var, momentum}, eps}, input,
+                                                 if_defined(weight), if_defined(bias));
 }
 
 }  // namespace tutti

@@ -18,8 +18,8 @@ class Module;
 
 namespace tutti {
 
-// While it lives the modules that it names normalise over all ranks when they train. The modules stay what they are, in
-// Sequential, as a typed member or as an AnyModule, and so do the names of their parameters.
+// While this object exists, the modules that it names normalise over all ranks when they train. The modules stay the
+// same objects, in Sequential, as a typed member or as an AnyModule, and so do the names of their parameters.
 class SyncedBatchNorms {
  public:
   ~SyncedBatchNorms();
@@ -34,10 +34,10 @@ class SyncedBatchNorms {
   std::unique_ptr<State> state_;
 };
 
-// Every rank calls; makes a group of its own. Then every rank must run forward() and backward() of those modules in the
-// same order. Throws Exception: no such module in the tree, one that has neither weights nor running statistics
-// (nothing to know it by), one that is synchronised already. One all_gather a forward, one all_reduce a backward, of a
-// few numbers for each channel.
+// Collective; makes a separate group. Then every rank must run forward() and backward() of those modules in the same
+// order. Throws Exception if the tree has no such module, if one has neither weights nor running statistics (nothing to
+// recognise it by), or if one is synchronised already. A forward costs one all_gather and a backward one all_reduce, of
+// a few numbers for each channel. There is no second derivative.
 [[nodiscard]] SyncedBatchNorms sync_batch_norms(const std::shared_ptr<torch::nn::Module>& module, const Group& group);
 
 // The function itself, of a batch [n, channels, ...] that is training: updates running_mean and running_var, which may

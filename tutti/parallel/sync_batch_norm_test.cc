@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -157,6 +158,12 @@ TEST(SyncBatchNorm, RefusesWhatItCannotDo) {
                "all ranks together have 1 value for each channel (this one has f32[1, 2, 1]); expected 2 or more");
     check_says(error_of([&] { sync_batch_norm(world, at::ones({3}), {}, {}, {}, {}, 0.1, 1e-5); }),
                "the input is f32[3]; expected [n, channels, ...]");
+    const auto x = at::ones({3, 2}).requires_grad_();
+    check_says(error_of([&] {
+                 const auto out = sync_batch_norm(world, x, {}, {}, {}, {}, 0.1, 1e-5);
+                 torch::autograd::backward({out.sum()}, {}, true, true);
+               }),
+               "sync_batch_norm has no second derivative");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

@@ -1,8 +1,8 @@
 // A BatchNorm2d that is a typed member of the user's class cannot be replaced from outside: register_module() keeps a
 // second pointer to it, and replacing that one changes what parameters() lists, not what forward() calls. So modules
-// stay, and what they call is caught: LibTorch's dispatcher lets a library implement an operator for one kind of
-// tensor. aten::batch_norm on the CPU comes here, looks whether its weight or its running mean belongs to a
-// synchronised module, and if not goes the way it would have gone.
+// stay, and what they call is intercepted: LibTorch's dispatcher lets a library implement an operator for one kind of
+// tensor. aten::batch_norm on the CPU is dispatched here. If neither its weight nor its running mean belongs to a
+// synchronised module, LibTorch's implementation runs.
 //
 // The dispatcher belongs to the process, and so does the table of synchronised modules.
 #include <ATen/Functions.h>
@@ -93,7 +93,7 @@ const std::vector<std::string>& SyncedBatchNorms::names() const { return state_-
 
 SyncedBatchNorms sync_batch_norms(const std::shared_ptr<torch::nn::Module>& module, const Group& group) {
   auto state = std::make_unique<SyncedBatchNorms::State>();
-  const auto look = [&](const std::string& name, const auto* norm) {
+  const auto find = [&](const std::string& name, const auto* norm) {
     if (!norm) return;
     const at::Tensor key = norm->weight.defined() ? norm->weight : norm->running_mean;
     TUTTI_REQUIRE(
@@ -107,9 +107,9 @@ SyncedBatchNorms sync_batch_norms(const std::shared_ptr<torch::nn::Module>& modu
   };
   for (const auto& item : module->named_modules()) {
     const auto* one = item.value().get();
-    look(item.key(), dynamic_cast<const torch::nn::BatchNorm1dImpl*>(one));
-    look(item.key(), dynamic_cast<const torch::nn::BatchNorm2dImpl*>(one));
-    look(item.key(), dynamic_cast<const torch::nn::BatchNorm3dImpl*>(one));
+    find(item.key(), dynamic_cast<const torch::nn::BatchNorm1dImpl*>(one));
+    find(item.key(), dynamic_cast<const torch::nn::BatchNorm2dImpl*>(one));
+    find(item.key(), dynamic_cast<const torch::nn::BatchNorm3dImpl*>(one));
   }
   TUTTI_REQUIRE(!state->keys.empty(), "sync_batch_norms: the model has no BatchNorm1d, BatchNorm2d or BatchNorm3d");
   catch_batch_norm();

@@ -43,7 +43,7 @@ struct RowShape {
   RowShape nothing() const { return {{0}, options}; }
 };
 
-// Gradients of send and recv travel apart from what the program itself sends. Not below zero: MPI knows no such tags.
+// Gradients of send and recv have other tags than what the program sends. Not below zero: MPI has no such tags.
 int gradient_tag(int tag) { return tag ^ (1 << 20); }
 
 RowCounts elements_of(const RowCounts& rows, const RowShape& shape) {
@@ -88,7 +88,7 @@ void require_tensor(const at::Tensor& tensor, std::string_view verb) {
 Prepare times(double factor, Prepare call) {
   if (factor == 1) return call;
   return [=](const at::Tensor& in) {
-    Call made = call(in);
+    PreparedCall made = call(in);
     made.finish = [factor](const at::Tensor& out) { return at::mul(out, factor); };
     return made;
   };
@@ -107,7 +107,7 @@ double weight_of(const Group& group, const at::Tensor& in, Reduction op, std::st
 
 Prepare all_reduce_call(Reduction op) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = RowShape(in).empty()};
+    PreparedCall call{.in = in, .out = RowShape(in).empty()};
     call.request = tensor_requests::all_reduce(call.out, op);
     call.request->in = bytes_anywhere(in, "in of all_reduce").data;
     return call;
@@ -116,7 +116,7 @@ Prepare all_reduce_call(Reduction op) {
 Prepare all_gather_call(const Group& group) {
   return [=](const at::Tensor& in) {
     const RowShape shape(in);
-    Call call{.in = in, .out = shape.with_rows(shape.rows() * group.size()).empty()};
+    PreparedCall call{.in = in, .out = shape.with_rows(shape.rows() * group.size()).empty()};
     call.request = tensor_requests::parts(group, Kind::kAllGather, in, call.out, ReduceOp::kSum);
     return call;
   };
@@ -124,7 +124,7 @@ Prepare all_gather_call(const Group& group) {
 Prepare all_gather_v_call(const Group& group, RowCounts rows) {
   return [=](const at::Tensor& in) {
     const RowShape shape(in);
-    Call call{.in = in, .out = shape.with_rows(sum_of(rows)).empty(), .out_splits = elements_of(rows, shape)};
+    PreparedCall call{.in = in, .out = shape.with_rows(sum_of(rows)).empty(), .out_splits = elements_of(rows, shape)};
     call.request =
         tensor_requests::everywhere_v(group, Kind::kAllGatherV, in, call.out, call.out_splits, ReduceOp::kSum);
     return call;
@@ -132,21 +132,21 @@ Prepare all_gather_v_call(const Group& group, RowCounts rows) {
 }
 Prepare reduce_scatter_call(const Group& group, RowShape part, Reduction op) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = part.empty()};
+    PreparedCall call{.in = in, .out = part.empty()};
     call.request = tensor_requests::parts(group, Kind::kReduceScatter, in, call.out, op);
     return call;
   };
 }
 Prepare reduce_scatter_v_call(const Group& group, RowShape part, RowCounts rows, Reduction op) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = part.empty(), .in_splits = elements_of(rows, part)};
+    PreparedCall call{.in = in, .out = part.empty(), .in_splits = elements_of(rows, part)};
     call.request = tensor_requests::everywhere_v(group, Kind::kReduceScatterV, in, call.out, call.in_splits, op);
     return call;
   };
 }
 Prepare all_to_all_call(const Group& group) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = RowShape(in).empty()};
+    PreparedCall call{.in = in, .out = RowShape(in).empty()};
     call.request = tensor_requests::parts(group, Kind::kAllToAll, in, call.out, ReduceOp::kSum);
     return call;
   };
@@ -154,17 +154,17 @@ Prepare all_to_all_call(const Group& group) {
 Prepare all_to_all_call(RowCounts in_rows, RowCounts out_rows) {
   return [=](const at::Tensor& in) {
     const RowShape shape(in);
-    Call call{.in = in,
-              .out = shape.with_rows(sum_of(out_rows)).empty(),
-              .in_splits = elements_of(in_rows, shape),
-              .out_splits = elements_of(out_rows, shape)};
+    PreparedCall call{.in = in,
+                      .out = shape.with_rows(sum_of(out_rows)).empty(),
+                      .in_splits = elements_of(in_rows, shape),
+                      .out_splits = elements_of(out_rows, shape)};
     call.request = tensor_requests::uneven(in, call.in_splits, call.out, call.out_splits);
     return call;
   };
 }
 Prepare broadcast_call(const Group& group, RowShape shape, int root) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = group.rank() == root ? in.clone() : shape.empty()};
+    PreparedCall call{.in = in, .out = group.rank() == root ? in.clone() : shape.empty()};
     call.request = tensor_requests::broadcast(group, call.out, root);
     return call;
   };
@@ -172,7 +172,7 @@ Prepare broadcast_call(const Group& group, RowShape shape, int root) {
 Prepare reduce_call(const Group& group, int root, Reduction op) {
   return [=](const at::Tensor& in) {
     const RowShape shape(in);
-    Call call{.in = in, .out = (group.rank() == root ? shape : shape.nothing()).empty()};
+    PreparedCall call{.in = in, .out = (group.rank() == root ? shape : shape.nothing()).empty()};
     call.request = tensor_requests::reduce(group, in, call.out, root, op);
     return call;
   };
@@ -181,7 +181,7 @@ Prepare gather_call(const Group& group, int root) {
   return [=](const at::Tensor& in) {
     const RowShape shape(in);
     const RowShape whole = group.rank() == root ? shape.with_rows(shape.rows() * group.size()) : shape.nothing();
-    Call call{.in = in, .out = whole.empty()};
+    PreparedCall call{.in = in, .out = whole.empty()};
     call.request = tensor_requests::gather(group, in, call.out, root);
     return call;
   };
@@ -190,37 +190,38 @@ Prepare gather_v_call(const Group& group, RowCounts rows, int root) {
   return [=](const at::Tensor& in) {
     const RowShape shape(in);
     const bool is_root = group.rank() == root;
-    Call call{.in = in,
-              .out = (is_root ? shape.with_rows(sum_of(rows)) : shape.nothing()).empty(),
-              .out_splits = is_root ? elements_of(rows, shape) : RowCounts()};
+    PreparedCall call{.in = in,
+                      .out = (is_root ? shape.with_rows(sum_of(rows)) : shape.nothing()).empty(),
+                      .out_splits = is_root ? elements_of(rows, shape) : RowCounts()};
     call.request = tensor_requests::gather_v(group, in, call.out, call.out_splits, root);
     return call;
   };
 }
 Prepare scatter_call(const Group& group, RowShape part, int root) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = part.empty()};
+    PreparedCall call{.in = in, .out = part.empty()};
     call.request = tensor_requests::scatter(group, in, call.out, root);
     return call;
   };
 }
 Prepare scatter_v_call(const Group& group, RowShape part, RowCounts rows, int root) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = part.empty(), .in_splits = group.rank() == root ? elements_of(rows, part) : RowCounts()};
+    PreparedCall call{
+        .in = in, .out = part.empty(), .in_splits = group.rank() == root ? elements_of(rows, part) : RowCounts()};
     call.request = tensor_requests::scatter_v(group, in, call.in_splits, call.out, root);
     return call;
   };
 }
 Prepare send_call(int peer, int tag) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = at::zeros({}, in.options())};
+    PreparedCall call{.in = in, .out = at::zeros({}, in.options())};
     call.request = tensor_requests::point(Kind::kSend, in, peer, tag);
     return call;
   };
 }
 Prepare recv_call(RowShape shape, int peer, int tag) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = shape.empty()};
+    PreparedCall call{.in = in, .out = shape.empty()};
     call.request = tensor_requests::point(Kind::kRecv, call.out, peer, tag);
     return call;
   };
@@ -289,7 +290,7 @@ at::Tensor all_reduce_extremum(const Group& group, const at::Tensor& in, ReduceO
   const auto held = std::make_shared<Held>();
   Pair pair{.without_second = op == ReduceOp::kMin ? "all_reduce (min)" : "all_reduce (max)"};
   pair.forward = [=](const at::Tensor& dense) {
-    Call call = all_reduce_call(op)(dense);
+    PreparedCall call = all_reduce_call(op)(dense);
     call.finish = [=](const at::Tensor& out) {
       held->by_me = dense.eq(out);
       return out;
@@ -297,7 +298,7 @@ at::Tensor all_reduce_extremum(const Group& group, const at::Tensor& in, ReduceO
     return call;
   };
   pair.backward = [=](const at::Tensor& gradient) {
-    Call call = all_reduce_call(ReduceOp::kSum)(at::stack({gradient, held->by_me.to(gradient.scalar_type())}));
+    PreparedCall call = all_reduce_call(ReduceOp::kSum)(at::stack({gradient, held->by_me.to(gradient.scalar_type())}));
     call.finish = [=](const at::Tensor& out) {
       return at::where(held->by_me, at::div(out[0], out[1]), at::zeros({}, out.options()));
     };

@@ -13,18 +13,18 @@
 // loss of its own samples, nothing has to be scaled; where every rank computes the very same loss, it counts size()
 // times: divide by that, or use the regions below, which take the loss of all ranks as one.
 //
-// Who takes part: while gradients are recorded, the result requires a gradient on every rank, whether its own input
-// does or not, so that the ranks cannot disagree. Every rank must then run backward() through it, and through all such
-// results in the same order: one thread builds the graph, one backward() call goes over it, and runs the calls in the
-// reverse of the order in which they were made (of tensors on one device: autograd has a thread for each). If a rank runs no backward() the others' ends with a Timeout that names
-// that rank; one that has left out a call is a Mismatch that shows both. A rank without a loss of its own (nothing came
-// to it) calls result.sum().backward(). torch::autograd::grad() prunes what does not lead to its inputs: give it
-// inputs that lie before the call on every rank.
+// Participation: while gradients are recorded, the result requires a gradient on every rank, whether that rank's input
+// does or not. Every rank must then run backward() through it, and through all such results in the same order: one
+// thread builds the graph, and one backward() call runs the calls in the reverse of the order in which they were made
+// (of tensors on one device: autograd has a thread for each). If a rank does not run backward(), the other ranks fail
+// with a Timeout that names it. A skipped call is a Mismatch that shows both calls. A rank without a loss (it received
+// no rows) calls result.sum().backward(). torch::autograd::grad() prunes what does not lead to its inputs: give it
+// inputs from before the call on every rank.
 //
-// A second derivative (create_graph) is refused through the asynchronous forms, min and max, and where only some ranks
-// have an input (broadcast, scatter, send, recv); it works through all else. DataParallel on the same group would mix
-// its calls with these: give it a group of its own. Errors: Exception. `at`: comm/collectives.h; calls in backward are
-// recorded at the place of the forward call.
+// A second derivative (create_graph) is rejected through the asynchronous forms, min and max, and verbs in which only
+// some ranks have an input (broadcast, scatter, send, recv). It works through the others. Give DataParallel a separate
+// group, or its calls mix with these. Errors: Exception. `at`: comm/collectives.h; calls in backward are recorded at
+// the call site of the forward call.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -77,24 +77,24 @@ at::Tensor scatter(const Group& group, const at::Tensor& in, const at::Tensor& l
 at::Tensor scatter_v(const Group& group, const at::Tensor& in, std::span<const std::size_t> rows,
                      const at::Tensor& like, int root, CallSite at = CallSite::here());
 
-// From one rank to another. The sender gets a zero without dimensions which stands for what was sent: added to a loss,
-// or backward() on it, it makes this rank receive the gradient, which travels under another tag, tag ^ 2^20. A sender
-// that drops it gets no gradient, and what the receiver sends back stays unread: so when recv() is part of a graph, the
-// zero must be too. Both block, and so do their mirror images in backward: in a ring somebody has to receive first.
+// From one rank to another. The sender gets a zero without dimensions that stands for what was sent. Add it to a loss,
+// or call backward() on it, and this rank receives the gradient, which has another tag, tag ^ 2^20. If the sender drops
+// it, it gets no gradient, and what the receiver sends back stays unread. So if recv() is part of a graph, the zero
+// must be too. Both verbs block, and so does their backward: in a ring, one rank has to receive first.
 [[nodiscard]] at::Tensor send(const Group& group, const at::Tensor& in, int peer, int tag = 0,
                               CallSite at = CallSite::here());
 // `like` has the shape and type of what comes.
 at::Tensor recv(const Group& group, const at::Tensor& like, int peer, int tag = 0, CallSite at = CallSite::here());
 
-// A result under way. Copies share it. One thread at a time.
+// A result in flight. Copies share it. One thread at a time.
 //
 //   auto exchanged = tutti::autograd::all_to_all_async(world, embedded, sent, received);
 //   at::Tensor dense = bottom(x);                       // meanwhile
 //   top(dense, exchanged.get()).sum().backward();
 //
-// In backward the same happens mirrored: where get() was called the gradient's journey starts, backward through
-// `bottom` goes on meanwhile, and where the call was made it is waited for. Several may be outstanding; every rank
-// calls get() on them in the same order. Without get() nothing of it is in the graph; the last copy waits for the end.
+// Backward is the mirror image: it sends the gradient where get() was called, runs backward through `bottom` meanwhile,
+// and waits where the call was made. Several results may be in flight; every rank calls get() on them in the same
+// order. Without get() the result is not in the graph, and the destructor of the last copy waits.
 class PendingTensor {
  public:
   PendingTensor() = default;  // get() throws

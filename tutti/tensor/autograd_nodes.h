@@ -1,6 +1,6 @@
 #pragma once
-// How a verb becomes part of an autograd graph: one node for a blocking call, two for one under way. For the verbs of
-// tensor/autograd_collectives.h.
+// How a verb becomes part of an autograd graph: one node for a blocking call, two for an asynchronous one. For the
+// verbs of tensor/autograd_collectives.h.
 #include <ATen/core/Tensor.h>
 
 #include <functional>
@@ -12,15 +12,15 @@
 
 namespace tutti::autograd {
 
-// One call, made ready: what it reads and writes, which must stay until it has ended.
-struct Call {
+// One call with its buffers, which must stay until it has ended.
+struct PreparedCall {
   std::optional<Request> request;            // none: nothing is sent, `out` is what would have arrived
   at::Tensor in, out;                        // `out` is fresh
   std::vector<std::size_t> in_splits = {};   // which the request refers to; moving them is fine
   std::vector<std::size_t> out_splits = {};  // likewise
   std::function<at::Tensor(const at::Tensor& out)> finish = {};  // from what has arrived to the result
 };
-using Prepare = std::function<Call(const at::Tensor& dense)>;
+using Prepare = std::function<PreparedCall(const at::Tensor& dense)>;
 
 // A map from tensor to tensor, and the one that takes the gradient of its result to that of its input. An empty one is
 // the identity.
@@ -39,7 +39,7 @@ PendingTensor start(const Group& group, const at::Tensor& in, const Pair& pair, 
 
 // Whether the result of a call on such tensors gets a gradient, now, on every rank.
 bool records_gradient(const at::Tensor& in);
-// The values of a tensor as they would be in memory of its own: packed, and nothing put off.
+// The values of a tensor, packed, with conjugation and negation carried out.
 at::Tensor dense(const at::Tensor& tensor);
 
 }  // namespace tutti::autograd

@@ -12,7 +12,7 @@ namespace {
 
 Prepare all_reduce_call() {
   return [](const at::Tensor& in) {
-    Call call{.in = in, .out = at::empty_like(in)};
+    PreparedCall call{.in = in, .out = at::empty_like(in)};
     call.request = tensor_requests::all_reduce(call.out, ReduceOp::kSum);
     call.request->in = bytes_anywhere(in, "in of all_reduce").data;
     return call;
@@ -22,7 +22,8 @@ Prepare all_reduce_call() {
 Prepare slice(const Group& group, std::int64_t dim) {
   return [=](const at::Tensor& in) {
     const std::int64_t length = in.size(dim) / group.size();
-    return Call{.in = in, .out = in.narrow(dim, group.rank() * length, length).clone(at::MemoryFormat::Contiguous)};
+    return PreparedCall{.in = in,
+                        .out = in.narrow(dim, group.rank() * length, length).clone(at::MemoryFormat::Contiguous)};
   };
 }
 
@@ -30,7 +31,7 @@ Prepare join(const Group& group, std::int64_t dim) {
   return [=](const at::Tensor& in) {
     auto sizes = in.sizes().vec();
     sizes.insert(sizes.begin(), group.size());
-    Call call{.in = in, .out = at::empty(sizes, in.options())};
+    PreparedCall call{.in = in, .out = at::empty(sizes, in.options())};
     call.request = tensor_requests::parts(group, Kind::kAllGather, in, call.out, ReduceOp::kSum);
     call.finish = [=](const at::Tensor& parts) { return parts.movedim(0, dim).flatten(dim, dim + 1); };
     return call;

@@ -3,19 +3,18 @@
 // sizes every time, so from the second step on nothing is fresh.
 //
 // A block belongs to a place: private memory, or the heap of the newest HeapTensors. Only blocks of the current place
-// are kept idle; those of another place leave when their tensor does. So a heap is let go of as soon as nobody uses it,
+// are kept idle; a block of another place is freed with its tensor. So a heap is released when its last tensor is gone,
 // and a world can end.
 //
 // What is particular about a process-wide allocator:
 //  - It is never destroyed: static tensors of the program may be freed after any destructor of ours.
 //  - fork(): heap memory is not inherited. The handlers hold the lock across the fork, so that the lists are whole in
-//    the child; there everything that came from a heap is forgotten, not freed, and the records of blocks lie in
-//    private memory for this reason.
-//  - Some of LibTorch (oneDNN's scratch memory) frees by the bare pointer. A pointer on a page boundary is looked up
+//    the child. The child forgets all blocks of a heap, and does not free them. For this reason the records of blocks
+//    are in private memory.
+//  - Some of LibTorch (oneDNN's scratch memory) frees by the bare pointer. A pointer on a page boundary is searched
 //    among the blocks; any other came from malloc.
-//  - Memory runs out: idle blocks are given back and the request tried once more, then private memory, then
-//    an Exception (kLimit) that says how much was asked for. It takes the place of the c10::Error of LibTorch's own
-//    allocator.
+//  - If memory runs out, idle blocks are freed and the request is tried once more, then private memory. Then an
+//    Exception (kLimit) says how much was asked for. It takes the place of the c10::Error of LibTorch's allocator.
 #include "tutti/tensor/caching_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -156,8 +155,8 @@ class CachingAllocator final : public compat::Allocator {
     }
   }
 
-  // From malloc, and never on a page boundary, which tells it from a block. None if malloc keeps giving whole pages for
-  // this size, as jemalloc, tcmalloc and TSan's do from 16 KiB on: then it has to be a block.
+  // From malloc, and never on a page boundary: that distinguishes it from a block. Null if malloc keeps returning whole
+  // pages for this size, as jemalloc, tcmalloc and TSan's do from 16 KiB on: then it has to be a block.
   static void* take_small(std::size_t bytes, int tries = 8) {
     void* memory = nullptr;
     if (::posix_memalign(&memory, kAlignment, bytes) != 0) fail(bytes);

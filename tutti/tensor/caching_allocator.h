@@ -1,7 +1,7 @@
 #pragma once
-// Memory for LibTorch's CPU tensors that is kept and used again. First touch of fresh pages costs more than most
-// operators, so nothing in a training step should allocate large memory anew; and with HeapTensors large tensors are
-// born in memory that the peers of this host can read, so that collectives on them copy nothing.
+// Memory for LibTorch's CPU tensors that is kept and reused. First touch of fresh pages costs more than most operators,
+// so a training step should not allocate fresh large memory. With HeapTensors, large tensors are made in memory that
+// the peers of this host can read, so that collectives on them copy nothing.
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -13,19 +13,18 @@ namespace tutti {
 class Group;
 
 struct CachingAllocatorOptions {
-  // Idle memory above this goes back to where it came from. 0 keeps nothing.
+  // Idle memory above this is freed. 0 keeps nothing.
   std::size_t max_idle_bytes = std::size_t(-1);
 };
 
-// Makes LibTorch take CPU memory from the caching allocator, for the rest of the process; a second call only sets the
-// options. Blocks of less than 64 KiB come from malloc and are not kept. Tensors made before stay as they are. Any
-// thread. Where there is no memory left, making a tensor throws an Exception (kLimit) that says how large it was to be.
-// After fork() the child keeps a working allocator, but must not touch large tensors of its parent that lie in the
-// heap.
+// Makes LibTorch take CPU memory from the caching allocator, for the rest of the process. A second call only sets the
+// options. Blocks of less than 64 KiB come from malloc and are not kept. Existing tensors stay as they are. Any thread.
+// If no memory is left, making a tensor throws an Exception (kLimit) with the size that was asked for. After fork() the
+// child has a working allocator, but must not touch large tensors of its parent that are in the heap.
 void install_caching_allocator(CachingAllocatorOptions options = {});
 
-// While one lives, large CPU tensors are made in the memory of `group` (Group::allocate), or, where that is exhausted,
-// in private memory. Installs the allocator. Tensors outlive it; nested ones: the newest counts.
+// While this object exists, large CPU tensors are made in the memory of `group` (Group::allocate), or, if that is
+// exhausted, in private memory. Installs the allocator. Tensors may outlive it. Of nested objects the newest counts.
 class HeapTensors {
  public:
   using Source = std::function<Result<std::shared_ptr<std::byte>>(std::size_t bytes)>;  // 64-byte aligned
@@ -48,7 +47,7 @@ struct CachingAllocatorStats {
 };
 CachingAllocatorStats caching_allocator_stats();
 
-// Gives all idle memory back.
+// Frees all idle memory.
 void release_idle_tensor_memory();
 
 }  // namespace tutti

@@ -6,7 +6,7 @@
 // computed with a gradient is refused. barrier() and barrier_async() have no tensors: see comm/collectives.h.
 //
 // The plain form blocks and throws Exception. The ..._async form (isend, irecv) throws at once what is wrong with the
-// tensors, and returns a TensorWork for the rest: until that has ended, nobody may write to the tensors, nor read those
+// tensors, and returns a TensorWork for the rest. Until that has ended, do not write to the tensors, nor read those
 // that are written to. `at`: see comm/collectives.h.
 #include <memory>
 #include <span>
@@ -142,7 +142,7 @@ void scatter_v(const Group& group, const at::Tensor& in, std::span<const std::si
 TensorWork scatter_v_async(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits,
                            const at::Tensor& out, int root, CallSite at = CallSite::here());
 
-// Many tensors, of any types and sizes, as one call; small ones of one type travel packed (comm/coalesced.h).
+// Many tensors, of any types and sizes, as one call; small ones of one type are sent packed (comm/coalesced.h).
 void all_reduce_coalesced(const Group& group, std::span<const at::Tensor> tensors, Reduction op = ReduceOp::kSum,
                           CallSite at = CallSite::here());
 TensorWork all_reduce_coalesced_async(const Group& group, std::span<const at::Tensor> tensors,

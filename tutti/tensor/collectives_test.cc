@@ -112,7 +112,7 @@ class Exercise {
     check(n_ == 1 || source == before(), "irecv_any took rank ", source, "'s");
   }
 
-  void look() const {
+  void check_values() const {
     const bool last = me_ == last_;
     std::vector<at::Tensor> parts, wholes, owns, columns;
     for (int r = 0; r < n_; ++r) {
@@ -171,9 +171,9 @@ class Exercise {
 void exercise(const Group& world, const Sizes& part, at::ScalarType type) {
   Exercise one(world, part, type), other(world, part, type);
   one.blocking();
-  one.look();
+  one.check_values();
   other.asynchronous();
-  other.look();
+  other.check_values();
 }
 
 class TensorVerbs : public testing::TestWithParam<int> {};

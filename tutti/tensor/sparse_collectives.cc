@@ -1,7 +1,7 @@
 // Entries are (index, value) pairs. First each rank announces what it brings: an all_gather of a few numbers, from
-// which all know alike whether the tensors fit together and how many entries come from whom. Then indices and values
-// travel in an all_gather_v each, a sorted run of entries from every rank, and every rank merges the runs: entries of
-// one index come together in the order of ranks, and are added in that order.
+// which every rank learns whether the tensors match and how many entries each rank has. Then an all_gather_v of indices
+// and one of values send a sorted run of entries from every rank. Every rank merges the runs: entries of one index are
+// added in the order of ranks.
 #include "tutti/tensor/sparse_collectives.h"
 
 #include <ATen/Functions.h>
@@ -64,7 +64,7 @@ void require_op(const Group& group, DType dtype, Reduction op) {
            "give a finite number");
 }
 
-// In which values travel and are added.
+// In which values are sent and added.
 at::ScalarType travelling_type(at::ScalarType type) {
   if (type == at::kHalf || type == at::kBFloat16) return at::kFloat;
   return type == at::kBool ? at::kInt : type;
@@ -143,7 +143,7 @@ struct PendingSparse::State {
   CallSite at;
   at::ScalarType type;  // of the result
   std::vector<std::int64_t> sizes;
-  Entries mine;             // each index once, in the travelling type
+  Entries mine;             // each index once, in the type that is sent
   at::Tensor metadata;      // i64[1, kSparseMetadata]
   at::Tensor all_metadata;  // i64[size(), kSparseMetadata]
   TensorWork announcing;    // goes first

@@ -15,8 +15,8 @@ struct TensorPlace {
   void* stream = nullptr;  // LibTorch's current one of this thread: a cudaStream_t
 };
 
-// Of a tensor on the CPU or on a GPU. A LibTorch that does not tell its streams (before 2.6) is waited for here, ten
-// minutes at most, which throws.
+// Of a tensor on the CPU or on a GPU. A LibTorch that does not show its streams (before 2.6) is waited for here. Throws
+// after ten minutes.
 TensorPlace place_of(const at::Tensor& tensor);
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #pragma once
-// Weight gradients that are put off. A schedule that fills its bubbles (zero bubble: Qi et al., 2023) cuts backward in
-// two: B, the gradient of the input, which another stage waits for, and W, that of the weights, which nobody waits for.
+// Deferred weight gradients. A schedule that fills its bubbles (zero bubble: Qi et al., 2023) cuts backward in two: B,
+// the gradient of the input, which another stage waits for, and W, the gradient of the weights, which no stage waits
+// for.
 //
 //   WeightGradients later;
 //   {
@@ -10,11 +11,12 @@
 //   ...
 //   later.run();                                          // W: the gradients are in .grad of the parameters
 //
-// The layers of parallel/tensor/linear.h know it. What they put holds the input and the output's gradient until it has
-// run. Backward of tensors on the CPU runs on the thread that calls it, and so does the Scope count for that thread.
+// The layers of parallel/tensor/linear.h support it. Their deferred work holds the input and the output's gradient
+// until it has run. Backward of tensors on the CPU runs on the thread that calls it, and the Scope counts for that
+// thread.
 //
-// What is run writes into .grad outside of any graph: no hook of the parameter sees it, so a reducer that counts hooks
-// (DataParallel) takes the gradient for missing. Average such gradients after run(), as a whole.
+// run() writes into .grad outside of any graph. No hook of the parameter sees it, so a reducer that counts hooks
+// (DataParallel) finds the gradient missing. Average such gradients after run(), as a whole.
 #include <cstddef>
 #include <functional>
 #include <vector>
@@ -30,14 +32,14 @@ class WeightGradients {
   WeightGradients& operator=(WeightGradients&&) = default;
 
   void put(std::function<void()> work);
-  // In the order in which they were put; frees each when it has run. If one throws, those after it stay.
+  // In the order of put(); frees each when it has run. If one throws, those after it stay.
   void run();
   bool empty() const { return works_.empty(); }
   std::size_t size() const { return works_.size(); }
 
-  // Where a layer that runs backward on this thread has to put its work; nullptr: it computes at once.
+  // Where a layer that runs backward on this thread puts its work. nullptr: it computes at once.
   static WeightGradients* current();
-  // While one lives, it is the current one of the thread that made it. They nest.
+  // While this object exists, `later` is the current one of the thread. Scopes nest.
   class Scope {
    public:
     explicit Scope(WeightGradients& gradients);

@@ -65,10 +65,10 @@ void print_parameters(const Printer& printer, Model& model, int precision) {
     edges.insert(edges.end(), tail.begin(), tail.end());
     printer.line(numpy_text_of_edges(edges, columns, precision));
   }
-  for (const auto& entry : model.dense().entries()) {
+  for (const auto& entry : model.dense()) {
     const auto values = reals(entry.value);
-    printer.line(entry.shape.size() == 1 ? numpy_text(values, precision)
-                                         : numpy_text(values, std::size_t(entry.shape[1]), precision));
+    printer.line(entry.value.dim() == 1 ? numpy_text(values, precision)
+                                        : numpy_text(values, std::size_t(entry.value.size(1)), precision));
   }
 }
 

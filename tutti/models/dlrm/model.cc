@@ -1,20 +1,23 @@
-// Autograd has one task here: to run three things in the right order. A batch is posted, the bottom MLP computes, the
-// rows are awaited; backward has to send the gradients of the rows, run the bottom MLP back meanwhile, and then wait
-// for the gradients of others. Autograd's engine runs nodes in the reverse of the order in which they were made, so a
-// node for the bottom MLP, made between post() and wait(), is enough. All else is called by hand, and its gradients are
-// written where they belong.
+// The order of the graph's nodes hides the exchange of rows. forward() posts a batch, runs the bottom MLP, and waits
+// for the rows. Autograd's engine runs nodes in the reverse of the order in which they were made. So backward sends the
+// gradients of the rows, runs the bottom MLP, and then waits for the gradients of other ranks.
+//
+// DataParallel averages gradients, and the loss is divided by the samples of all ranks: its gradient is multiplied by
+// the number of ranks before backward, and so the tables divide what they get by that number.
 #include "tutti/models/dlrm/model.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
 
 #include "tutti/models/dlrm/initial_weights.h"
 #include "tutti/models/dlrm/interaction.h"
+#include "tutti/models/dlrm/mlp.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/optim/optimizer.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/trace/region.h"
@@ -22,39 +25,10 @@
 namespace tutti::dlrm {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
 std::string dimensions_text(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
-
-// The bottom MLP as a node. The anchor is an empty tensor that requires a gradient: without it there would be no node.
-struct BottomNode : torch::autograd::Function<BottomNode> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& /*anchor*/, const at::Tensor& dense, Mlp* mlp) {
-    const Region region("DLRM bottom nlp forward", [&] { return dimensions_text(dense); });
-    context->saved_data["mlp"] = std::int64_t(reinterpret_cast<std::intptr_t>(mlp));
-    return mlp->forward(dense);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const Region region("DLRM bottom nlp backward");
-    auto* mlp = reinterpret_cast<Mlp*>(std::intptr_t(context->saved_data["mlp"].toInt()));
-    mlp->backward(gradients[0], false);
-    return {at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
-
-std::vector<DenseParameters::Entry> dense_entries(const Architecture& architecture) {
-  auto entries = Mlp::entries("bot_l", architecture.bottom);
-  const auto top = Mlp::entries("top_l", architecture.top);
-  entries.insert(entries.end(), top.begin(), top.end());
-  for (std::size_t i = 0; i < architecture.features.size(); ++i) {
-    const auto& feature = architecture.features[i];
-    if (feature.kind == FeatureKind::kProjected) {
-      entries.push_back({.name = fmt::format("emb_l.{}.proj.weight", i),
-                         .shape = {architecture.dim, architecture.tables[feature.table].dim}});
-    }
-  }
-  return entries;
-}
 
 template <class T>
 Rows<T> rows_of(const at::Tensor& tensor) {
@@ -86,12 +60,51 @@ void dot_backward(const DotShape& shape, const std::vector<at::Tensor>& vectors,
   });
 }
 
+// Of the bottom MLP's output and the vectors of the features.
+struct DotNode {
+  static constexpr const char* kName = "the dot interaction of DLRM";
+  using State = DotShape;
+
+  static at::Tensor forward(AutogradContext* context, const DotShape& shape, at::TensorList inputs) {
+    variable_list vectors;
+    for (const auto& input : inputs) vectors.push_back(with_dense_rows(input));
+    const auto out = at::empty({vectors[0].size(0), std::int64_t(shape.width())}, vectors[0].options());
+    if (out.scalar_type() == at::kDouble) {
+      dot_forward<double>(shape, vectors, out);
+    } else {
+      dot_forward<float>(shape, vectors, out);
+    }
+    context->save_for_backward(std::move(vectors));
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const DotShape& shape, const variable_list& gradients) {
+    const Region region("DLRM interaction backward");
+    const variable_list vectors = context->get_saved_variables();
+    const at::Tensor gradient = with_dense_rows(gradients[0]);
+    variable_list results;
+    for (const auto& vector : vectors) results.push_back(at::empty(vector.sizes(), vector.options()));
+    if (gradient.scalar_type() == at::kDouble) {
+      dot_backward<double>(shape, vectors, gradient, results);
+    } else {
+      dot_backward<float>(shape, vectors, gradient, results);
+    }
+    return results;
+  }
+};
+
 DotShape dot_shape(const Architecture& architecture) {
   return {std::size_t(architecture.vectors()), std::size_t(architecture.dim), architecture.itself};
 }
 
-EmbeddingOptions table_options(const Architecture& architecture, const ModelOptions& options) {
+UpdateRule dense_rule(const ModelOptions& options) {
+  if (options.optimizer == OptimizerKind::kSgd) return SgdOptions{.lr = options.tables.lr};
+  return AdagradOptions{.lr = options.tables.lr};  // what row-wise Adagrad is for weights that are not rows
+}
+
+EmbeddingOptions table_options(const Architecture& architecture, const ModelOptions& options, int ranks) {
   auto made = options.tables;
+  made.gradient_scale /= ranks;
   made.dtype = options.type == RealType::kFloat64 ? DType::kF64 : DType::kF32;
   switch (options.optimizer) {
     case OptimizerKind::kSgd:
@@ -136,39 +149,36 @@ std::vector<TableSpec> table_specs(const Architecture& architecture, double look
   return specs;
 }
 
-// Of a batch, from forward() to learn().
-struct Model::Kept {
-  at::Tensor x;                     // of the bottom MLP, part of the graph
-  std::vector<at::Tensor> vectors;  // of the features, likewise
+// What every rank has whole, and what trains it.
+struct Model::Dense {
+  std::shared_ptr<DenseHalf> module;
+  std::optional<DataParallel<DenseHalf>> parallel;  // of several ranks
+  std::optional<Optimizer> optimizer;
+  at::Tensor predictions;  // from forward() to learn()
+
+  at::Tensor forward(const at::Tensor& dense, const std::function<at::Tensor(const at::Tensor&)>& interact) {
+    return parallel ? parallel->forward(dense, interact) : module->forward(dense, interact);
+  }
 };
 
 Model::Model(const Group& world, const Architecture& architecture, TablePlacement placement,
              const ModelOptions& options)
     : architecture_(architecture),
       type_(options.type == RealType::kFloat64 ? at::kDouble : at::kFloat),
-      kept_(std::make_unique<Kept>()) {
-  if (world && world.size() > 1) {
-    dense_group_ = world.split(0, world.rank(), "dense").or_throw();
-    table_group_ = world.split(0, world.rank(), "tables").or_throw();
-  }
+      dense_(std::make_unique<Dense>()) {
+  if (world && world.size() > 1) table_group_ = world.split(0, world.rank(), "tables").or_throw();
   install_caching_allocator();
-  {
-    std::unique_ptr<HeapTensors> heap;  // the all_reduce then works where the gradients lie
-    if (dense_group_) heap = std::make_unique<HeapTensors>(dense_group_);
-    dense_ = std::make_unique<DenseParameters>(type_, options.optimizer, dense_entries(architecture_));
+  dense_->module = std::make_shared<DenseHalf>(architecture_, type_);
+  if (table_group_) {
+    DataParallelOptions parallel;
+    parallel.allow_empty_batches = true;
+    dense_->parallel.emplace(dense_->module, world.split(0, world.rank(), "dense").or_throw(), parallel);
   }
-  bottom_ = std::make_unique<Mlp>(*dense_, "bot_l", architecture_.bottom, false);
-  top_ = std::make_unique<Mlp>(*dense_, "top_l", architecture_.top, true);
-  projections_.resize(architecture_.features.size());
-  for (std::size_t i = 0; i < projections_.size(); ++i) {
-    if (architecture_.features[i].kind != FeatureKind::kProjected) continue;
-    auto& entry = dense_->find(fmt::format("emb_l.{}.proj.weight", i));
-    projections_[i] = entry.value.detach().requires_grad_();
-    projections_[i].mutable_grad() = entry.gradient;  // autograd adds to it in place
-  }
+  dense_->optimizer.emplace(*dense_->module, dense_rule(options));
   if (options.packed_bits == 32) {
-    tables_ = std::make_unique<ShardedEmbeddings>(table_specs(architecture_, 1), std::move(placement), table_group_,
-                                                  table_options(architecture_, options));
+    tables_ = std::make_unique<ShardedEmbeddings>(
+        table_specs(architecture_, 1), std::move(placement), table_group_,
+        table_options(architecture_, options, table_group_ ? table_group_.size() : 1));
     return;
   }
   TUTTI_REQUIRE(!table_group_ && architecture_.pooling == WeightedPooling::kNone,
@@ -235,19 +245,33 @@ void Model::draw_weights(std::uint32_t seed) {
         const auto dim = architecture_.tables[table].dim;
         write_rows(table, row, real(values, {std::int64_t(values.size()) / dim, dim}));
       });
-  auto entry = dense_->entries().begin();  // bottom, then top, as they are drawn
-  for (const auto* sizes : {&architecture_.bottom, &architecture_.top}) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [mlp, sizes] : {std::pair(dense_->module->bottom(), &architecture_.bottom),
+                                   std::pair(dense_->module->top(), &architecture_.top)}) {
+    const auto parameters = mlp->parameters();
+    auto next = parameters.begin();  // weight, bias, weight, ... as they are drawn
     draw_layers(stream, *sizes, [&](std::span<const double> values, std::int64_t out, std::int64_t in) {
-      entry->value.copy_(in > 0 ? real(values, {out, in}) : real(values, {out}));
-      ++entry;
+      (next++)->copy_(in > 0 ? real(values, {out, in}) : real(values, {out}));
     });
   }
-  for (std::size_t i = 0; i < projections_.size(); ++i) {
-    if (!projections_[i].defined()) continue;
+  const auto& projections = dense_->module->projections();
+  for (std::size_t i = 0; i < projections.size(); ++i) {
+    if (!projections[i].defined()) continue;
     const auto columns = architecture_.tables[architecture_.features[i].table].dim;
     const auto values = draw_projection(seed, i, architecture_.dim, columns);
-    dense_->find(fmt::format("emb_l.{}.proj.weight", i)).value.copy_(real(values, {architecture_.dim, columns}));
+    projections[i].copy_(real(values, {architecture_.dim, columns}));
   }
+}
+
+std::vector<DenseTensor> Model::dense() const {
+  std::vector<DenseTensor> dense;
+  for (const auto& [name, parameter] : parameters_of(*dense_->module)) dense.push_back({name, parameter.detach(), {}});
+  for (const auto& part : dense_->optimizer->own_state()) {
+    if (part.state != "sum") continue;
+    for (auto& tensor : dense)
+      if (tensor.name == part.parameter) tensor.squares = part.values.view(tensor.value.sizes());
+  }
+  return dense;
 }
 
 std::vector<at::Tensor> Model::vectors_of(const std::vector<at::Tensor>& rows) const {
@@ -260,7 +284,7 @@ std::vector<at::Tensor> Model::vectors_of(const std::vector<at::Tensor>& rows) c
         vectors.push_back(first);
         break;
       case FeatureKind::kProjected:
-        vectors.push_back(first.mm(projections_[i].t()));
+        vectors.push_back(first.mm(dense_->module->projections()[i].t()));
         break;
       case FeatureKind::kQuotientRemainder:
         switch (architecture_.qr_operation) {
@@ -282,16 +306,10 @@ std::vector<at::Tensor> Model::vectors_of(const std::vector<at::Tensor>& rows) c
 
 at::Tensor Model::interact(const at::Tensor& x, const std::vector<at::Tensor>& vectors) const {
   const Region region("DLRM interaction forward", [&] { return dimensions_text(x); });
-  std::vector<at::Tensor> all = {x.detach()};
-  for (const auto& vector : vectors) all.push_back(with_dense_rows(vector.detach()));
+  std::vector<at::Tensor> all = {x};
+  all.insert(all.end(), vectors.begin(), vectors.end());
   if (architecture_.interaction == Interaction::kCat) return at::cat(all, 1);
-  const auto out = at::empty({x.size(0), architecture_.interactions()}, type_);
-  if (type_ == at::kDouble) {
-    dot_forward<double>(dot_shape(architecture_), all, out);
-  } else {
-    dot_forward<float>(dot_shape(architecture_), all, out);
-  }
-  return out;
+  return autograd::apply_node<DotNode>(dot_shape(architecture_), at::TensorList(all));
 }
 
 ShardedEmbeddings::Pending Model::post(const ModelBatch& batch) {
@@ -307,13 +325,8 @@ std::vector<at::Tensor> Model::wait(const ShardedEmbeddings::Pending& pending) {
 at::Tensor Model::forward(const ModelBatch& batch) {
   const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
   const auto pending = post(batch);
-  const auto anchor = at::empty({0}, type_).requires_grad_();
-  kept_->x = BottomNode::apply(anchor, batch.dense, bottom_.get());
-  kept_->vectors = wait(pending);
-  const at::NoGradGuard no_grad;
-  const auto joined = interact(kept_->x, kept_->vectors);
-  const Region top("DLRM top nlp forward", [&] { return dimensions_text(joined); });
-  return top_->forward(joined);
+  dense_->predictions = dense_->forward(batch.dense, [&](const at::Tensor& x) { return interact(x, wait(pending)); });
+  return dense_->predictions.detach();
 }
 
 std::vector<at::Tensor> Model::pooled(const ModelBatch& batch) const {
@@ -328,15 +341,15 @@ at::Tensor Model::predict(const ModelBatch& batch) {
   const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
   const at::NoGradGuard no_grad;
   const auto pending = tables_ ? post(batch) : ShardedEmbeddings::Pending();
-  const auto x = small_bottom_ ? small_bottom_->infer(batch.dense) : bottom_->infer(batch.dense);
+  const auto x = small_bottom_ ? small_bottom_->infer(batch.dense) : dense_->module->bottom()->forward(batch.dense);
   const auto joined = interact(x, tables_ ? wait(pending) : vectors_of(pooled(batch)));
-  return small_top_ ? small_top_->infer(joined) : top_->infer(joined);
+  return small_top_ ? small_top_->infer(joined) : dense_->module->top()->forward(joined);
 }
 
 void Model::quantise(int mlp_bits, int table_bits) {
   if (mlp_bits != 32) {
-    small_bottom_ = std::make_unique<QuantisedMlp>(*bottom_, mlp_bits);
-    small_top_ = std::make_unique<QuantisedMlp>(*top_, mlp_bits);
+    small_bottom_ = std::make_unique<QuantisedMlp>(*dense_->module->bottom(), mlp_bits);
+    small_top_ = std::make_unique<QuantisedMlp>(*dense_->module->top(), mlp_bits);
   }
   if (table_bits == 32 || !packed_.empty()) return;
   constexpr std::int64_t kRowsAtOnce = 4096;
@@ -352,43 +365,17 @@ void Model::quantise(int mlp_bits, int table_bits) {
 
 void Model::learn(const at::Tensor& gradient, double learning_rate) {
   const Region region("DLRM backward", [&] { return dimensions_text(gradient); });
-  for (const auto& projection : projections_) {
-    if (projection.defined()) projection.grad().zero_();  // autograd adds to these
-  }
-  variable_list results = {kept_->x}, gradients;
-  results.insert(results.end(), kept_->vectors.begin(), kept_->vectors.end());
-  {
-    const at::NoGradGuard no_grad;
-    const auto joined = [&] {
-      const Region top("DLRM top nlp backward", [&] { return dimensions_text(gradient); });
-      return top_->backward(gradient, true);
-    }();
-    const Region interaction("DLRM interaction backward");
-    if (architecture_.interaction == Interaction::kCat) {
-      gradients = joined.split(architecture_.dim, 1);
-    } else {
-      std::vector<at::Tensor> all;
-      for (const auto& result : results) {
-        all.push_back(with_dense_rows(result.detach()));
-        gradients.push_back(at::empty(all.back().sizes(), type_));
-      }
-      if (type_ == at::kDouble) {
-        dot_backward<double>(dot_shape(architecture_), all, joined, gradients);
-      } else {
-        dot_backward<float>(dot_shape(architecture_), all, joined, gradients);
-      }
-    }
-  }
   tables_->set_lr(learning_rate);
-  *kept_ = {};
-  torch::autograd::backward(results, gradients);
-  const at::NoGradGuard no_grad;
-  if (dense_group_) {
+  std::exchange(dense_->predictions, at::Tensor())
+      .backward(table_group_ ? gradient * double(table_group_.size()) : gradient);
+  if (dense_->parallel) {
     const Region reduce("DLRM all_reduce of MLPs");
-    all_reduce(dense_group_, dense_->gradients());
+    dense_->parallel->finish();
   }
   const Region step("DLRM optimizer step");
-  dense_->step(learning_rate);
+  dense_->optimizer->set_lr(learning_rate);
+  dense_->optimizer->step();
+  dense_->parallel ? dense_->parallel->zero_grad() : dense_->optimizer->zero_grad();
 }
 
 }  // namespace tutti::dlrm

@@ -6,18 +6,19 @@
 //   wait for the pooled rows             (my samples, all tables)
 //   interaction, top MLP, loss           (my samples)
 //
-// and the same backwards. Tables are divided among ranks (parallel/sharded_embeddings.h), the MLPs are on every rank
-// and their gradients are summed up. Every rank calls everything alike. One thread at a time. Throws Exception.
+// and the same backwards. Tables are divided among ranks (parallel/sharded_embeddings.h). The MLPs are on every rank,
+// in DataParallel. Every rank makes the same calls. One thread at a time. Throws Exception.
 #include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tutti/comm/group.h"
 #include "tutti/embedding/lookups.h"
 #include "tutti/models/dlrm/architecture.h"
-#include "tutti/models/dlrm/dense.h"
+#include "tutti/models/dlrm/options.h"
 #include "tutti/models/dlrm/packed_table.h"
 #include "tutti/models/dlrm/quantised.h"
 #include "tutti/parallel/sharded_embeddings.h"
@@ -40,6 +41,13 @@ struct ModelBatch {
   std::int64_t number = -1;              // for errors
 };
 
+// A tensor of the part that every rank has whole.
+struct DenseTensor {
+  std::string name;    // as Python's state_dict() has it: "bot_l.0.weight"
+  at::Tensor value;    // the parameter's memory
+  at::Tensor squares;  // the optimizer's memory: sums of squared gradients; undefined with SGD
+};
+
 class Model {
  public:
   Model(const Group& world, const Architecture& architecture, TablePlacement placement, const ModelOptions& options);
@@ -47,7 +55,7 @@ class Model {
 
   const Architecture& architecture() const { return architecture_; }
   at::ScalarType type() const { return type_; }
-  DenseParameters& dense() { return *dense_; }
+  std::vector<DenseTensor> dense() const;
   ShardedEmbeddings& tables();  // not of packed ones
   // What ShardedEmbeddings says, or packed tables in its place.
   std::vector<std::size_t> my_tables() const;
@@ -70,7 +78,7 @@ class Model {
   void quantise(int mlp_bits, int table_bits);
 
  private:
-  struct Kept;
+  struct Dense;
   ShardedEmbeddings::Pending post(const ModelBatch& batch);
   std::vector<at::Tensor> wait(const ShardedEmbeddings::Pending& pending);
   std::vector<at::Tensor> pooled(const ModelBatch& batch) const;  // of packed tables
@@ -79,14 +87,11 @@ class Model {
 
   Architecture architecture_;
   at::ScalarType type_;
-  Group dense_group_, table_group_;  // of one process: none
-  std::unique_ptr<DenseParameters> dense_;
-  std::unique_ptr<Mlp> bottom_, top_;
+  Group table_group_;  // of one process: none
+  std::unique_ptr<Dense> dense_;
   std::unique_ptr<QuantisedMlp> small_bottom_, small_top_;  // if quantised
   std::unique_ptr<ShardedEmbeddings> tables_;               // or
   std::vector<PackedTable> packed_;
-  std::vector<at::Tensor> projections_;  // by feature; undefined where there is none
-  std::unique_ptr<Kept> kept_;
 };
 
 // What tables hold, for planners and files: "table_0", or of a quotient-remainder feature "table_3_quotient", ...

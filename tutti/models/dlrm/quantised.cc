@@ -36,9 +36,10 @@ void multiply_row(const float* input, std::int64_t in, const std::int8_t* weight
 
 QuantisedMlp::QuantisedMlp(const Mlp& mlp, int bits) : sigmoid_(mlp.sigmoid()), bits_(bits) {
   TUTTI_REQUIRE(bits == 8 || bits == 16, "an MLP has 8 or 16 bits, not ", bits);
-  for (std::size_t i = 0; i < mlp.layers(); ++i) {
-    const auto weight = mlp.weight(i);
-    Layer layer{.bias = mlp.bias(i).clone()};
+  const at::NoGradGuard no_grad;
+  for (const auto& linear : mlp.layers()) {
+    const auto weight = linear->weight.detach();
+    Layer layer{.bias = linear->bias.detach().clone()};
     if (bits == 16) {
       layer.weight = weight.to(at::kHalf);
     } else {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tutti/models/dlrm/dense.h"
+#include "tutti/models/dlrm/mlp.h"
 
 namespace tutti::dlrm {
 
@@ -15,7 +15,7 @@ namespace tutti::dlrm {
 class QuantisedMlp {
  public:
   QuantisedMlp(const Mlp& mlp, int bits);
-  at::Tensor infer(const at::Tensor& input) const;  // as Mlp::infer()
+  at::Tensor infer(const at::Tensor& input) const;  // as Mlp::forward()
   std::size_t weight_bytes() const;
 
  private:

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/tokens/gpt_dataset.h"
 #include "tutti/models/transformer/generate.h"
@@ -91,7 +91,7 @@ struct Options {
   std::optional<std::int64_t> end_of_document;
   bool reset_positions = false, reset_attention = false;
 
-  JobCheckpointOptions checkpoints;
+  CheckpointerOptions checkpoints;
   std::string load;            // where to begin; empty: at --save, if there is something, else anew
   bool must_load = false;      // there has to be something at `load`
   bool weights_only = false;   // --finetune: the weights of `load`, from step 0

@@ -28,8 +28,7 @@ class WeightsStepTest : public ::testing::TestWithParam<int> {
     if (options.scales_loss) check = FiniteCheck::kReport;
     const std::vector<std::shared_ptr<ImageModel>> models = {make_image_model("cnn", 1), make_image_model("cnn", 1)};
     const auto outcomes = test::run_threads(2, [&](Group& world) {
-      DataParallel<ImageModel> ddp(models[std::size_t(world.rank())], world,
-                                   {.heap_tensors = false, .finite_check = check});
+      DataParallel<ImageModel> ddp(models[std::size_t(world.rank())], world, {.finite_check = check});
       WeightsStep weights(ddp, options);
       // Of a loss that is this factor times the usual one on rank 1.
       const auto step = [&](float factor) {

@@ -96,17 +96,17 @@ Status check_fields(const CheckpointReader& saved, const TransformerConfig& conf
   return {};
 }
 
-std::vector<ExpectedTensor> weights_of(const TransformerConfig& config) {
+std::vector<StateBox> weights_of(const TransformerConfig& config) {
   const DType dtype = config.precision == Precision::kF64 ? DType::kF64 : DType::kF32;
-  std::vector<ExpectedTensor> wanted;
+  std::vector<StateBox> wanted;
   for (const ModelTensor& tensor : tensors_of(config))
     wanted.push_back({{tensor.name, ""}, dtype, TensorShape(tensor.shape.begin(), tensor.shape.end())});
   return wanted;
 }
 
-std::vector<ExpectedTensor> with_state(const std::vector<ExpectedTensor>& weights, const UpdateRule& rule) {
-  std::vector<ExpectedTensor> wanted = weights;
-  for (const ExpectedTensor& weight : weights) {
+std::vector<StateBox> with_state(const std::vector<StateBox>& weights, const UpdateRule& rule) {
+  std::vector<StateBox> wanted = weights;
+  for (const StateBox& weight : weights) {
     for (const StateKind& kind : state_kinds(rule))
       wanted.push_back({{weight.key.name, kind.name}, weight.dtype, weight.shape});
     wanted.push_back({{weight.key.name, "step"}, DType::kI64, {}});
@@ -115,9 +115,9 @@ std::vector<ExpectedTensor> with_state(const std::vector<ExpectedTensor>& weight
 }
 
 // Weights, not what an optimizer keeps for them.
-std::vector<std::string> other_weights(const CheckpointReader& saved, const std::vector<ExpectedTensor>& wanted) {
+std::vector<std::string> other_weights(const CheckpointReader& saved, const std::vector<StateBox>& wanted) {
   std::set<std::string> known;
-  for (const ExpectedTensor& weight : wanted) known.insert(weight.key.name);
+  for (const StateBox& weight : wanted) known.insert(weight.key.name);
   std::vector<std::string> others;
   for (const auto& [key, tensor] : saved.manifest().tensors)
     if (key.state.empty() && !known.contains(key.name)) others.push_back(key.name);

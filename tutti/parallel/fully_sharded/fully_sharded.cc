@@ -91,8 +91,9 @@ void FullySharded::State::add_blocks(std::vector<Block> given) {
   TUTTI_REQUIRE(trains, "FullySharded: no block has a parameter that requires a gradient");
   require_same_options(
       group, "FullySharded",
-      {fmt::format("prefetch = {}", options.prefetch), fmt::format("share_on_host = {}", options.share_on_host),
-       fmt::format("heap_tensors = {}", options.heap_tensors)});
+      {{"prefetch", fmt::format("{}", options.prefetch)},
+       {"share_on_host", fmt::format("{}", options.share_on_host)},
+       {"heap_tensors", fmt::format("{}", options.heap_tensors)}});
   require_same_structure(group, all);
   require_same_structure(group, buffers);
   broadcast_values(group, buffers);
@@ -197,7 +198,7 @@ void FullySharded::State::on_gradient(std::size_t block, std::size_t shard) {
   const at::NoGradGuard no_grad;
   auto& running = blocks[block];
   const std::size_t number = running.first_shard + shard;
-  running.weights->take_gradient(shard, facts, std::int64_t(number));
+  running.weights->take_gradient(shard, non_finite, number);
   used[number] = 1;
   if (running.reduced) {  // it ran more than once
     running.reduced = false;
@@ -256,7 +257,7 @@ void FullySharded::State::forget() {
   ++pass;
   gathered_back = blocks.size();
   std::fill(used.begin(), used.end(), 0);
-  facts = {};
+  non_finite = {};
   finished = false;
 }
 

@@ -16,16 +16,15 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group_region.h"
-#include "tutti/parallel/data_parallel/gradient_taker.h"
-#include "tutti/parallel/gradients/averages.h"
-#include "tutti/parallel/gradients/over_ranks.h"
+#include "tutti/parallel/data_parallel/gradient_consumer.h"
+#include "tutti/parallel/optim/shard_averages.h"
 #include "tutti/parallel/optim/sharded_state.h"
 
 namespace tutti {
 namespace {
 
 constexpr const char* kWaitingShards = "wait for peers";  // in traces
-constexpr std::size_t kBucketsOnTheirWay = 2;       // while backward() goes on: each holds its gradients
+constexpr std::size_t kBucketsOnTheirWay = 2;             // while backward() goes on: each holds its gradients
 
 // Where plans say in which order sums are added, and not the numbers of the ranks.
 bool is_over_links(const Group& group) {
@@ -43,7 +42,7 @@ auto words(const Shard& shard) {
   return [&shard] { return fmt::format("{} {}[{}]", shard.name, name(shard.dtype), shard.weight.numel()); };
 }
 
-class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
+class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
  public:
   OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options);
   ~OfDataParallel() override { reducer_.detach_optimizer(); }
@@ -63,14 +62,18 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   std::optional<int> leader() const override { return reducer_.join_leader(); }
 
  private:
-  bool takes_in_backward() const override { return stage_ == 2; }
-  void take(std::span<const TakenGradient> bucket, const at::Tensor& packed) override;
-  void taken(std::span<const std::uint8_t> used, double factor) override;
-  void shadow_step(int leader) override { follow(leader); }
+  bool consumes_in_backward() const override { return stage_ == 2; }
+  void consume(std::span<const ConsumedGradient> bucket, const at::Tensor& packed) override;
+  void finish_step(std::span<const std::uint8_t> used, double factor) override;
+  void join_step(int leader) override { follow(leader); }
 
-  std::int64_t number_of(const Shard& shard) const { return &shard - shards_.all.data(); }
+  std::size_t number_of(const Shard& shard) const { return std::size_t(&shard - shards_.all.data()); }
   void step_one(Shard& shard, std::span<std::byte* const> gradients);
-  void decide_on_non_finite(const char* weights);
+  // A barrier.
+  void refuse_non_finite(const char* weights) {
+    State::refuse_non_finite(fmt::format(", in step {} of this DataParallel; {}", reducer_.stats().steps, weights),
+                             "; FiniteCheck::kThrow looks before any weight is stepped");
+  }
   PeerGradients meet(std::span<Shard* const> shards) const;
   void average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where);
   AverageByCollectives begin_average(Shard& shard, AveragesIn where);
@@ -84,7 +87,7 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   Reducer& reducer_;
   const int stage_;
   const bool as_data_parallel_;  // averages by the calls that DataParallel would make
-  const bool looks_;             // FiniteCheck::kInReduction
+  const bool checks_;            // FiniteCheck::kInReduction
   Shards shards_;
   std::vector<Shard*> steps_;  // with a gradient in this step, in the order in which they came
   struct BucketOnItsWay {
@@ -99,11 +102,11 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
 
 OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options)
     : State(reducer.group(), GroupedRules(std::move(rule), std::move(options.groups), reducer.names()),
-            {"stage = " + std::to_string(options.stage), options.same_bits ? "same_bits = true" : "same_bits = false"}),
+            {{"stage", std::to_string(options.stage)}, {"same_bits", options.same_bits ? "true" : "false"}}),
       reducer_(reducer),
       stage_(options.stage),
       as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),
-      looks_(reducer.looks_in_reduction()) {
+      checks_(reducer.checks_in_reduction()) {
   TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
                 "; expected 1 or 2 (for 3 see FullySharded)");
   reducer_.attach_optimizer(*this);
@@ -124,13 +127,13 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
   }
 }
 
-void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tensor& packed) {
+void OfDataParallel::consume(std::span<const ConsumedGradient> bucket, const at::Tensor& packed) {
   const std::size_t first = steps_.size();
   for (const auto& [parameter, gradient] : bucket) {
     Shard& shard = shards_.all[parameter];
     shard.gradient = gradient;
     steps_.push_back(&shard);
-    if (as_data_parallel_ && !shard.large) look_at_own(group, shard, number_of(shard), facts);
+    if (as_data_parallel_ && !shard.large) check_own(group, shard, number_of(shard), findings);
   }
   if (stage_ == 1) {
     if (as_data_parallel_ && packed.defined()) packed_.push_back(packed);
@@ -166,16 +169,17 @@ PeerGradients OfDataParallel::meet(std::span<Shard* const> shards) const {
 
 void OfDataParallel::average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where) {
   const GroupRegion region(group, "average with peers", words(shard));
-  average_in_place(shard, gradients, where, number_of(shard), facts);
+  keep_averages(group, shard, gradients, where, number_of(shard), findings);
 }
 
 AverageByCollectives OfDataParallel::begin_average(Shard& shard, AveragesIn where) {
   const bool is_packed = as_data_parallel_ && !shard.large;
-  if (!is_packed) look_at_own(group, shard, number_of(shard), facts);
+  if (!is_packed) check_own(group, shard, number_of(shard), findings);
   return {group, shard, where,
           is_packed           ? AverageOf::kNothing
-          : as_data_parallel_ ? AverageOf::kWhole
-                              : AverageOf::kPart};
+          : as_data_parallel_ ? AverageOf::kWholeAsDataParallel
+                              : AverageOf::kPart,
+          number_of(shard)};
 }
 
 void OfDataParallel::average_packed() {
@@ -186,16 +190,16 @@ void OfDataParallel::average_packed() {
 void OfDataParallel::end_oldest_bucket() {
   on_their_way_.front().packed.get();
   for (auto& [shard, average] : on_their_way_.front().shards) {
-    average.end(facts);
+    average.end(findings);
     shard->gradient = at::Tensor();
   }
   on_their_way_.pop_front();
 }
 
-void OfDataParallel::taken(std::span<const std::uint8_t> used, double what_makes_averages) {
+void OfDataParallel::finish_step(std::span<const std::uint8_t> used, double what_makes_averages) {
   while (!on_their_way_.empty()) end_oldest_bucket();
   std::erase_if(steps_, [&](Shard* shard) {
-    if (used[std::size_t(shard - shards_.all.data())]) return false;
+    if (used[number_of(*shard)]) return false;
     shard->end_step();
     return true;
   });
@@ -212,7 +216,7 @@ void OfDataParallel::count_exposed(const Wait& wait) {
 }
 
 void OfDataParallel::average_exposed(Shard& shard) {
-  count_exposed([&] { begin_average(shard, AveragesIn::kGradient).end(facts); });
+  count_exposed([&] { begin_average(shard, AveragesIn::kGradient).end(findings); });
 }
 
 void OfDataParallel::finish() {
@@ -235,10 +239,10 @@ void OfDataParallel::average() {
 
 void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradients) {
   const Update update = next_update(shard);
-  const StepLook look{.number = number_of(shard), .facts = looks_ ? &facts : nullptr};
+  const StepCheck check{.number = number_of(shard), .watch = checks_ ? &findings.non_finite : nullptr};
   if (!shard.averaged && !gradients.empty() && !shard.weights.empty()) {
     const GroupRegion region(group, "average and step with peers", words(shard));
-    average_and_step(group, shard, gradients, update, look);
+    average_and_step(group, shard, gradients, update, check);
   } else {
     if (!shard.averaged) {
       if (gradients.empty())
@@ -247,25 +251,9 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
         average_with_peers(shard, gradients, AveragesIn::kGradient);
     }
     const GroupRegion region(group, "step and give to peers", words(shard));
-    step_averaged(group, shard, update, look);
+    step_averaged(group, shard, update, check);
   }
   shard.weight.unsafeGetTensorImpl()->bump_version();  // autograd must see that saved weights were overwritten
-}
-
-// A meeting.
-void OfDataParallel::decide_on_non_finite(const char* weights) {
-  const std::string sentence = non_finite_over_ranks(
-      group, model, facts,
-      [&](std::int64_t shard) -> const std::string& { return shards_.all[std::size_t(shard)].name; });
-  if (sentence.empty()) return;
-  refused = Error{.code = Code::kInvalidArgument,
-                  .detail = "ShardedOptimizer: " + sentence + ", in step " + std::to_string(reducer_.stats().steps) +
-                            " of this DataParallel; " + weights,
-                  .hint =
-                      "lower the learning rate, clip, or scale the loss (LossScaler); look at that rank's batch; "
-                      "FiniteCheck::kThrow looks before any weight is stepped",
-                  .group = group.name(),
-                  .rank = group.rank()};
 }
 
 void OfDataParallel::step() {
@@ -278,8 +266,8 @@ void OfDataParallel::step() {
       return;
     }
     const GroupRegion region(group, kWaitingShards);
-    if (looks_)
-      decide_on_non_finite("the weights are as they were");
+    if (checks_)
+      refuse_non_finite("the weights are as they were");
     else
       barrier(group);  // everybody's backward() is over
   });
@@ -292,10 +280,10 @@ void OfDataParallel::step() {
   }
   count_exposed([&] {
     give_by_collectives();
-    if (!looks_ && !(meet_at_end && group.size() > 1)) return;
+    if (!checks_ && !(meet_at_end && group.size() > 1)) return;
     const GroupRegion region(group, kWaitingShards);
-    if (looks_)
-      decide_on_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
+    if (checks_)
+      refuse_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
     else
       barrier(group);
   });

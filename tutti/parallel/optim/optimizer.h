@@ -101,4 +101,21 @@ class Adagrad : public Optimizer {
       : Optimizer(std::move(parameters), options, std::move(groups)) {}
 };
 
+class Lion : public Optimizer {
+ public:
+  explicit Lion(const torch::nn::Module& module, LionOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(module, options, std::move(groups)) {}
+  explicit Lion(std::vector<at::Tensor> parameters, LionOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(std::move(parameters), options, std::move(groups)) {}
+};
+
+// Steps matrices. Parameters of other dimensions must be in `groups`, with another rule (matrix_rule.h).
+class Muon : public Optimizer {
+ public:
+  explicit Muon(const torch::nn::Module& module, MuonOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(module, options, std::move(groups)) {}
+  explicit Muon(std::vector<at::Tensor> parameters, MuonOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(std::move(parameters), options, std::move(groups)) {}
+};
+
 }  // namespace tutti

@@ -74,12 +74,12 @@ void GroupedRules::set_lr(double lr) {
   for (std::size_t group = 0; group < rules_.size(); ++group) set_lr(lr, group);
 }
 
-std::vector<std::string> GroupedRules::lines() const {
-  std::vector<std::string> lines;
+std::vector<NamedValue> GroupedRules::named_values() const {
+  std::vector<NamedValue> values;
   for (std::size_t group = 0; group < rules_.size(); ++group)
-    lines.push_back(fmt::format("parameter group {} = {}{}", group, to_string(rules_[group]),
-                                group == 0 ? std::string() : ", of " + join(names_[group], ", ")));
-  return lines;
+    values.push_back({fmt::format("parameter group {}", group),
+                      to_string(rules_[group]) + (group == 0 ? "" : ", of " + join(names_[group], ", "))});
+  return values;
 }
 
 }  // namespace tutti

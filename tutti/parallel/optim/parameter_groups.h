@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/comm/agree.h"
 #include "tutti/parallel/optim/update_rule.h"
 
 namespace at {
@@ -46,8 +47,8 @@ class GroupedRules {
   void set_lr(double lr);  // of all groups; throws for one that is no rate
   void set_lr(double lr, std::size_t group);
   void set_weight_decay(double decay, std::size_t group);
-  // What is compared between ranks: a line for each group.
-  std::vector<std::string> lines() const;
+  // What is compared between ranks: a value for each group.
+  std::vector<NamedValue> named_values() const;
 
  private:
   std::vector<UpdateRule> rules_;

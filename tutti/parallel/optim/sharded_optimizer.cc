@@ -9,11 +9,14 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/gradients/over_ranks.h"
+#include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/sharded_state.h"
 #include "tutti/parallel/replicas.h"
+#include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
@@ -30,11 +33,66 @@ void require_limit(const Group& group, const char* function, const char* name, d
   }
 }
 
+// Every parameter's state as a whole, out of the parts of all ranks. All give parts of the same tensors in the same
+// order, empty ones included. A part that starts at the same element on every rank is a replica.
+std::vector<StatePart> gather_state(const Group& group, std::span<const StatePart> own) {
+  const auto ranks = std::size_t(group.size());
+  std::vector<std::int64_t> mine, all(own.size() * 2 * ranks);  // begin and count of each part, by rank
+  for (const auto& part : own) {
+    mine.push_back(part.begin);
+    mine.push_back(part.values.numel());
+  }
+  all_gather(group, std::span<const std::int64_t>(mine), std::span(all));
+
+  std::vector<StatePart> whole;
+  for (std::size_t k = 0; k < own.size(); ++k) {
+    const auto& part = own[k];
+    std::vector<std::int64_t> begins;
+    std::vector<std::size_t> counts;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      begins.push_back(all[(r * own.size() + k) * 2]);
+      counts.push_back(std::size_t(all[(r * own.size() + k) * 2 + 1]));
+    }
+    StatePart* to = whole.empty() ? nullptr : &whole.back();
+    if (!to || to->parameter != part.parameter || to->state != part.state) {
+      std::int64_t elements = 1;
+      for (const auto extent : part.shape) elements *= extent;
+      to = &whole.emplace_back(part);
+      to->begin = 0;
+      to->values = at::empty({elements}, part.values.options());
+    }
+    const bool replica = std::equal(begins.begin() + 1, begins.end(), begins.begin()) &&
+                         std::equal(counts.begin() + 1, counts.end(), counts.begin());
+    if (replica) {
+      to->values.narrow(0, part.begin, part.values.numel()).copy_(part.values);
+      continue;
+    }
+    std::size_t total = 0;
+    for (const auto count : counts) total += count;
+    const auto gathered = at::empty({std::int64_t(total)}, part.values.options());
+    all_gather_v(group, part.values, gathered, counts);
+    std::int64_t from = 0;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      to->values.narrow(0, begins[r], std::int64_t(counts[r])).copy_(gathered.narrow(0, from, std::int64_t(counts[r])));
+      from += std::int64_t(counts[r]);
+    }
+  }
+  return whole;
+}
+
 }  // namespace
 
-ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<std::string> options)
+ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<NamedValue> options)
     : group(std::move(with)), rules(std::move(what)) {
-  for (auto& line : rules.lines()) options.push_back(std::move(line));
+  for (std::size_t g = 0; g < rules.size(); ++g)
+    if (needs_matrix(rules[g]))
+      throw Exception(Error{.code = Code::kInvalidArgument,
+                            .detail = std::string("ShardedOptimizer: ") + name(rules[g]) +
+                                      " steps whole matrices, but each rank has a part of the elements of a parameter",
+                            .hint = "use a tutti::Optimizer after ddp.finish(), or another rule",
+                            .group = group.name(),
+                            .rank = group.rank()});
+  for (auto& value : rules.named_values()) options.push_back(std::move(value));
   if (group.size() > 1) require_same_options(group, "ShardedOptimizer", options);
 }
 
@@ -84,11 +142,24 @@ void ShardedOptimizer::State::leave_out_step() {
 GradientNorm ShardedOptimizer::State::clip(double max_norm) {
   average();
   const auto all = shards();
-  auto result = norm_over_ranks(
-      group, model, facts, [&](std::int64_t shard) -> const std::string& { return all[std::size_t(shard)]->name; });
+  auto result = norm_over_ranks(group, model, findings,
+                                [&](std::size_t shard) -> const std::string& { return all[shard]->name; });
   result.norm *= factor;
   scale = result.finite() ? clip_factor(result.norm, max_norm) : 1;
   return result;
+}
+
+void ShardedOptimizer::State::refuse_non_finite(const std::string& where, const std::string& more_hint) {
+  const auto all = shards();
+  const std::string sentence = non_finite_over_ranks(
+      group, model, findings.non_finite, [&](std::size_t shard) -> const std::string& { return all[shard]->name; });
+  if (sentence.empty()) return;
+  refused = Error{
+      .code = Code::kInvalidArgument,
+      .detail = "ShardedOptimizer: " + sentence + where,
+      .hint = "lower the learning rate, clip, or scale the loss (LossScaler); look at that rank's batch" + more_hint,
+      .group = group.name(),
+      .rank = group.rank()};
 }
 
 void ShardedOptimizer::State::step_and_end() {
@@ -99,7 +170,7 @@ void ShardedOptimizer::State::step_and_end() {
 
 void ShardedOptimizer::State::end_step() {
   forget();
-  facts = {};
+  findings = {};
   factor = scale = 1;
   limit = std::numeric_limits<double>::infinity();
 }

@@ -43,7 +43,7 @@ TEST(LayerCosts, AreMeasuredAndCutWhereTheyWeighAlike) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
-TEST(LayerCosts, ALayerThatThrowsIsToldByAll) {
+TEST(LayerCosts, ALayerThatThrowsIsReportedByAll) {
   const auto outcomes = run_threads(2, [&](Group& world) {
     measured_layer_costs(
         world, 2,

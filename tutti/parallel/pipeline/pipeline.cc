@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
+#include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/metrics/gather_trace.h"
 #include "tutti/parallel/pipeline/interpreter.h"
@@ -13,9 +13,6 @@
 
 namespace tutti {
 namespace {
-
-// What all ranks must have alike: the shape in words of its own, and a digest of everything.
-using Facts = std::array<std::int64_t, 9>;
 
 std::uint64_t digest_of(const Schedule& schedule, const MessageOptions& messages) {
   std::uint64_t digest = 0xcbf29ce484222325u;  // FNV-1a
@@ -32,34 +29,19 @@ std::uint64_t digest_of(const Schedule& schedule, const MessageOptions& messages
   return digest;
 }
 
-// Into how many parts messages are split, and which of them is this rank's.
-constexpr std::size_t kParts = 7, kPart = 8;
-
-Facts facts_of(const Schedule& schedule, const MessageOptions& messages, std::uint64_t digest) {
+// What all ranks of a pipeline must have in common.
+std::vector<NamedValue> step_values(const Schedule& schedule, const MessageOptions& messages) {
   const PipelineShape& shape = schedule.shape;
   const Group& split = messages.split_over;
-  return {std::int64_t(schedule.kind), shape.ranks,        shape.microbatches,   shape.chunks,
-          shape.microbatch_group,      shape.forward_only, std::int64_t(digest), split ? split.size() : 1,
-          split ? split.rank() : 0};
-}
-
-std::string words(const Facts& facts) {
-  return fmt::format("{} of {} ranks, {} microbatches, {} chunks{}{}", name(ScheduleKind(facts[0])), facts[1], facts[2],
-                     facts[3], facts[4] > 0 ? fmt::format(", groups of {}", facts[4]) : "",
-                     facts[5] != 0 ? ", forwards only" : "");
-}
-
-std::string split_words(const Facts& facts) {
-  if (facts[kParts] == 1) return "whole tensors";
-  return fmt::format("part {} of {} of each tensor", facts[kPart], facts[kParts]);
-}
-
-// How a rank with such facts differs.
-std::string difference(const Facts& theirs, const Facts& mine) {
-  if (words(theirs) != words(mine)) return "runs " + words(theirs) + ", this rank " + words(mine);
-  if (split_words(theirs) != split_words(mine))
-    return "sends " + split_words(theirs) + ", this rank " + split_words(mine) + " (MessageOptions::split_over)";
-  return "runs the same kind of schedule with other actions or other messages";
+  return {{"the schedule",
+           fmt::format("{} of {} ranks, {} microbatches, {} chunks{}{}", name(schedule.kind), shape.ranks,
+                       shape.microbatches, shape.chunks,
+                       shape.microbatch_group > 0 ? fmt::format(", groups of {}", shape.microbatch_group) : "",
+                       shape.forward_only ? ", forwards only" : "")},
+          {"what is sent (MessageOptions::split_over)",
+           split && split.size() > 1 ? fmt::format("part {} of {} of each tensor", split.rank(), split.size())
+                                     : "whole tensors"},
+          {"the digest of actions, dtype and sizes", fmt::format("{:016x}", digest_of(schedule, messages))}};
 }
 
 void check(const Schedule& schedule, const Group& group, std::size_t chunks, const StepOptions& step) {
@@ -86,23 +68,9 @@ Pipeline::~Pipeline() = default;
 
 // In every step: a rank cannot know by itself that another one has changed its schedule.
 void Pipeline::compare(const Schedule& schedule) const {
-  if (group_.size() == 1) return;
-  const Facts mine = facts_of(schedule, options_.messages, digest_of(schedule, options_.messages));
-  std::vector<std::int64_t> all(mine.size() * std::size_t(group_.size()));
-  all_gather(group_, std::span<const std::int64_t>(mine), std::span(all));
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    Facts theirs;
-    std::copy_n(all.begin() + std::ptrdiff_t(mine.size()) * rank, theirs.size(), theirs.begin());
-    if (theirs == mine) continue;
-    throw Exception(Error{.code = Code::kMismatch,
-                          .detail = difference(theirs, mine),
-                          .hint = "all ranks of a pipeline run one schedule, with one dtype and size of activations, "
-                                  "split alike",
-                          .group = group_.name(),
-                          .rank = group_.rank(),
-                          .operation = "Pipeline::run",
-                          .peer = rank});
-  }
+  agree_on(group_, "Pipeline::run", step_values(schedule, options_.messages),
+           "all ranks of a pipeline run one schedule, with one dtype and size of activations, split alike")
+      .or_throw();
 }
 
 StepResult Pipeline::run(const Schedule& schedule, const StepOptions& step) {

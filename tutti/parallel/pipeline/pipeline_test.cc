@@ -389,39 +389,38 @@ TEST(Pipeline, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(error({}, {Chunk()}, {}), HasSubstr("a chunk without a function"));
 }
 
-TEST(Pipeline, SchedulesThatDifferAreTold) {
+TEST(Pipeline, SchedulesThatDifferAreReported) {
   const auto outcomes = run_threads(2, [&](Group& world) {
     const Schedule schedule = make_schedule(world.rank() == 0 ? ScheduleKind::kFillDrain : ScheduleKind::kZeroBubbleH1,
                                             {.ranks = 2, .microbatches = 3 + world.rank()});
     const Stack stack({.layers = 2});
     Pipeline(world, chunks_of(stack, schedule, world.rank())).run(schedule);
   });
-  EXPECT_THAT(outcomes[0].error,
-              HasSubstr("Mismatch: Pipeline::run on group world, rank 0: rank 1 runs zb-h1 of 2 ranks, "
-                        "4 microbatches, 1 chunks, this rank fill-drain of 2 ranks, 3 microbatches"));
-  EXPECT_THAT(outcomes[1].error, HasSubstr("rank 1: rank 0 runs fill-drain"));
+  for (const Outcome& outcome : outcomes)
+    EXPECT_THAT(outcome.error,
+                HasSubstr("Pipeline::run: the schedule is fill-drain of 2 ranks, 3 microbatches, 1 chunks "
+                          "on rank 0, but zb-h1 of 2 ranks, 4 microbatches, 1 chunks on rank 1"));
 }
 
 TEST(Pipeline, AScheduleThatOneRankChangesLaterIsReportedByAll) {
-  const auto outcomes = run_threads(3,
-                                    [&](Group& world) {
-                                      const auto schedule = [](int microbatches) {
-                                        return make_schedule(ScheduleKind::kOneForwardOneBackward,
-                                                             {.ranks = 3, .microbatches = microbatches});
-                                      };
-                                      const Stack stack({.layers = 3});
-                                      Pipeline pipeline(world, chunks_of(stack, schedule(4), world.rank()),
-                                                        {.messages = {.dtype = DType::kF64}});
-                                      pipeline.run(schedule(4));
-                                      pipeline.run(schedule(world.rank() == 1 ? 3 : 4));
-                                    },
-                                    {.timeout = 1000});
-  for (const int rank : {0, 2})
-    EXPECT_THAT(outcomes[std::size_t(rank)].error, HasSubstr("rank 1 runs 1f1b of 3 ranks, 3 microbatches"));
-  EXPECT_THAT(outcomes[1].error, HasSubstr("rank 0 runs 1f1b of 3 ranks, 4 microbatches"));
+  const auto outcomes = run_threads(
+      3,
+      [&](Group& world) {
+        const auto schedule = [](int microbatches) {
+          return make_schedule(ScheduleKind::kOneForwardOneBackward, {.ranks = 3, .microbatches = microbatches});
+        };
+        const Stack stack({.layers = 3});
+        Pipeline pipeline(world, chunks_of(stack, schedule(4), world.rank()), {.messages = {.dtype = DType::kF64}});
+        pipeline.run(schedule(4));
+        pipeline.run(schedule(world.rank() == 1 ? 3 : 4));
+      },
+      {.timeout = 1000});
+  for (const Outcome& outcome : outcomes)
+    EXPECT_THAT(outcome.error, HasSubstr("1f1b of 3 ranks, 4 microbatches, 1 chunks on rank 0, but 1f1b of 3 ranks, "
+                                         "3 microbatches, 1 chunks on rank 1"));
 }
 
-TEST(Pipeline, MessagesThatAreSplitDifferentlyAreTold) {
+TEST(Pipeline, MessagesThatAreSplitDifferentlyAreReported) {
   const auto outcomes = run_threads(4, [&](Group& world) {
     // Stages are 0 and 1, 2 and 3; `pairs` are those who have the same stage.
     const Group stages = world.new_subgroups(std::vector<std::vector<int>>{{0, 2}, {1, 3}}, "pp").or_throw();
@@ -439,9 +438,8 @@ TEST(Pipeline, MessagesThatAreSplitDifferentlyAreTold) {
       return "";
     };
     const std::string apart = error(stages.rank() == 0 ? pairs : crossed);
-    const int part = stages.rank() == 0 ? world.rank() % 2 : 1 - world.rank() % 2;
-    const std::string mine = std::to_string(part), theirs = std::to_string(1 - part);
-    check(apart.find("sends part " + theirs + " of 2 of each tensor, this rank part " + mine + " of 2") !=
+    const std::string first = std::to_string(world.rank() % 2), second = std::to_string(1 - world.rank() % 2);
+    check(apart.find("part " + first + " of 2 of each tensor on rank 0, but part " + second + " of 2 of each tensor") !=
               std::string::npos,
           "other parts: ", apart);
   });
@@ -456,8 +454,10 @@ TEST(Pipeline, MessagesThatAreSplitDifferentlyAreTold) {
     if (stages.rank() == 1) messages.split_over = pairs;
     Pipeline(stages, chunks_of(stack, schedule, stages.rank()), {.messages = messages}).run(schedule);
   });
-  EXPECT_THAT(halves[0].error, HasSubstr("rank 1 sends part 0 of 2 of each tensor, this rank whole tensors"));
-  EXPECT_THAT(halves[3].error, HasSubstr("rank 0 sends whole tensors, this rank part 1 of 2 of each tensor"));
+  for (const int rank : {0, 3})
+    EXPECT_THAT(halves[std::size_t(rank)].error,
+                HasSubstr("what is sent (MessageOptions::split_over) is whole tensors on rank 0, but part " +
+                          std::to_string(rank % 2) + " of 2 of each tensor on rank 1"));
 }
 
 // Embedding on the first stage, head on the last one, one weight: as in one process that has it once.

@@ -1,42 +1,40 @@
-// A ring. Rank r keeps its queries; keys and values go round, so that after n steps each rank has met all of them. With
-// the chunks of context_part() (rank r has chunks r and 2n - 1 - r, called early and late here) a causal mask leaves
+// A ring. Rank r keeps its queries. Keys and values are passed on, so that each rank has seen all of them after n
+// steps. Rank r has chunks r and 2n - 1 - r of context_part(), called early and late here. So a causal mask leaves
 // three cases, all of the same amount of work but the first, which has half a chunk more:
 //
 //   keys of this rank:           the usual triangle over its rows, which ascend
 //   keys of a rank before it:    all queries see all of the early chunk, and nothing of the late one
 //   keys of a rank behind it:    the late queries see both chunks, the early ones nothing
 //
-// What the steps give is put together by the sums of their exponentials (online softmax). In backward the probabilities
-// of a step follow from the sum over all steps, so each step's gradients are final: those of queries add up here, those
-// of keys and values travel one rank behind the keys and values themselves, and are home after n steps.
+// The results of the steps are merged by the sums of their exponentials (online softmax). In backward the probabilities
+// of a step follow from the sum over all steps, so each step's gradients are final. Those of queries add up on this
+// rank. Those of keys and values follow the keys and values one rank behind, and are back after n steps.
 #include "tutti/parallel/tensor/attention.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <utility>
 
 #include "tutti/parallel/tensor/attention_tiles.h"
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
-// On the group that keys and values travel on.
+// Tags on the context group.
 constexpr int kKeysTag = 0, kGradientsTag = 1;
 
-struct Call : torch::CustomClassHolder {
+struct AttentionCall {
   Group context;
   AttentionOptions options;
 };
-using CallPtr = c10::intrusive_ptr<Call>;
 
 at::Tensor computed(const at::Tensor& tensor) {
   const at::Tensor packed = tensor.stride(-1) == 1 ? tensor.detach() : tensor.detach().contiguous();
@@ -45,8 +43,8 @@ at::Tensor computed(const at::Tensor& tensor) {
 
 // ---- What a step computes ----
 
-// One meeting of this rank's queries and some rank's keys: which rows of both.
-struct TileMeeting {
+// One step: this rank's queries and the keys of one rank, and which rows of both.
+struct RingStep {
   AttentionTask task;
   std::int64_t first_query = 0, queries = 0, keys = 0;
 
@@ -54,9 +52,9 @@ struct TileMeeting {
   at::Tensor of_keys(const at::Tensor& tensor) const { return tensor.narrow(0, 0, keys); }
 };
 
-class Meetings {
+class RingSteps {
  public:
-  Meetings(const Call& call, std::int64_t rows, double scale)
+  RingSteps(const AttentionCall& call, std::int64_t rows, double scale)
       : call_(call), ranks_(ranks_of(call.context)), rank_(rank_in(call.context)), rows_(rows), scale_(scale) {}
 
   int ranks() const { return ranks_; }
@@ -64,29 +62,29 @@ class Meetings {
   int next() const { return (rank_ + 1) % ranks_; }
   int previous() const { return (rank_ - 1 + ranks_) % ranks_; }
 
-  TileMeeting with(int source) const {
+  RingStep with(int source) const {
     const AttentionOptions& options = call_.options;
     const SequencePart mine = context_part(rows_ * ranks_, rank_, ranks_);
     const SequencePart theirs = context_part(rows_ * ranks_, source, ranks_);
-    TileMeeting meeting{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
-                         options.first_head, mine, theirs, options.first_seen},
-                        0,
-                        rows_,
-                        rows_};
-    if (!options.causal || source == rank_) return meeting;
+    RingStep ring_step{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
+                        options.first_head, mine, theirs, options.first_seen},
+                       0,
+                       rows_,
+                       rows_};
+    if (!options.causal || source == rank_) return ring_step;
     if (source < rank_) {
-      meeting.keys = rows_ / 2;
-      meeting.task.keys = tensor_part(theirs, 0, 2);
+      ring_step.keys = rows_ / 2;
+      ring_step.task.keys = tensor_part(theirs, 0, 2);
     } else {
-      meeting.first_query = meeting.queries = rows_ / 2;
-      meeting.task.queries = tensor_part(mine, 1, 2);
-      if (options.first_seen.defined()) meeting.task.first_seen = meeting.of_queries(options.first_seen);
+      ring_step.first_query = ring_step.queries = rows_ / 2;
+      ring_step.task.queries = tensor_part(mine, 1, 2);
+      if (options.first_seen.defined()) ring_step.task.first_seen = ring_step.of_queries(options.first_seen);
     }
-    return meeting;
+    return ring_step;
   }
 
  private:
-  const Call& call_;
+  const AttentionCall& call_;
   const int ranks_, rank_;
   const std::int64_t rows_;
   const double scale_;
@@ -100,7 +98,7 @@ void merge(const at::Tensor& out, const at::Tensor& log_sum, const Attended& mor
   log_sum.copy_(together);
 }
 
-// ---- What travels ----
+// ---- What is sent ----
 
 // Keys and values, [2, rows, batch, groups, dim], from rank to rank.
 struct AttentionTransfer {
@@ -111,92 +109,90 @@ struct AttentionTransfer {
     return std::exchange(arriving, at::Tensor());
   }
 };
-AttentionTransfer pass_on(const Group& group, const Meetings& meetings, const at::Tensor& tensor, int tag) {
-  AttentionTransfer travelling{at::empty_like(tensor)};
+AttentionTransfer pass_on(const Group& group, const RingSteps& steps, const at::Tensor& tensor, int tag) {
+  AttentionTransfer transfer{at::empty_like(tensor)};
   TensorBatch batch(group);
-  batch.send(tensor, meetings.next(), tag).recv(travelling.arriving, meetings.previous(), tag);
-  travelling.work = batch.submit();
-  return travelling;
+  batch.send(tensor, steps.next(), tag).recv(transfer.arriving, steps.previous(), tag);
+  transfer.work = batch.submit();
+  return transfer;
 }
 
-double scale_of(const Call& call, const at::Tensor& query) {
+double scale_of(const AttentionCall& call, const at::Tensor& query) {
   return call.options.scale != 0 ? call.options.scale : 1 / std::sqrt(double(query.size(3)));
 }
 
-Attended forward_ring(const Call& call, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-  const Meetings meetings(call, query.size(0), scale_of(call, query));
+Attended forward_ring(const AttentionCall& call, const at::Tensor& query, const at::Tensor& key,
+                      const at::Tensor& value) {
+  const RingSteps steps(call, query.size(0), scale_of(call, query));
   const at::Tensor q = computed(query);
-  at::Tensor both = meetings.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
+  at::Tensor both = steps.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
   Attended result;
-  for (int step = 0; step < meetings.ranks(); ++step) {
-    const bool last = step + 1 == meetings.ranks();
+  for (int step = 0; step < steps.ranks(); ++step) {
+    const bool last = step + 1 == steps.ranks();
     AttentionTransfer next;
-    if (!last) next = pass_on(call.context, meetings, both, kKeysTag);
-    const TileMeeting meeting = meetings.with(meetings.source(step));
+    if (!last) next = pass_on(call.context, steps, both, kKeysTag);
+    const RingStep ring_step = steps.with(steps.source(step));
     const at::Tensor k = computed(step == 0 ? key : both[0]), v = computed(step == 0 ? value : both[1]);
-    const Attended some = attend(meeting.of_queries(q), meeting.of_keys(k), meeting.of_keys(v), meeting.task);
+    const Attended some = attend(ring_step.of_queries(q), ring_step.of_keys(k), ring_step.of_keys(v), ring_step.task);
     if (step == 0) {
       result = some;
     } else {
-      merge(meeting.of_queries(result.out), meeting.of_queries(result.log_sum), some);
+      merge(ring_step.of_queries(result.out), ring_step.of_queries(result.log_sum), some);
     }
     if (!last) both = next.get();
   }
   return result;
 }
 
-AttentionGradients backward_ring(const Call& call, const at::Tensor& query, const at::Tensor& key,
+AttentionGradients backward_ring(const AttentionCall& call, const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, const at::Tensor& out, const at::Tensor& log_sum,
                                  const at::Tensor& out_gradient) {
-  const Meetings meetings(call, query.size(0), scale_of(call, query));
+  const RingSteps steps(call, query.size(0), scale_of(call, query));
   const at::Tensor q = computed(query), of_out = computed(out_gradient);
   const at::Tensor product = (computed(out) * of_out).sum(-1);
-  at::Tensor both = meetings.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
+  at::Tensor both = steps.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
   at::Tensor of_query = at::zeros_like(q, at::MemoryFormat::Contiguous), of_both;
   AttentionTransfer gradients;
-  for (int step = 0; step < meetings.ranks(); ++step) {
-    const bool last = step + 1 == meetings.ranks();
+  for (int step = 0; step < steps.ranks(); ++step) {
+    const bool last = step + 1 == steps.ranks();
     AttentionTransfer next;
-    if (!last) next = pass_on(call.context, meetings, both, kKeysTag);
-    const TileMeeting meeting = meetings.with(meetings.source(step));
+    if (!last) next = pass_on(call.context, steps, both, kKeysTag);
+    const RingStep ring_step = steps.with(steps.source(step));
     const at::Tensor k = computed(step == 0 ? key : both[0]), v = computed(step == 0 ? value : both[1]);
     std::vector<std::int64_t> sizes = k.sizes().vec();
     sizes.insert(sizes.begin(), 2);
     of_both = at::zeros(sizes, k.options());
-    attend_backward(meeting.of_queries(q), meeting.of_keys(k), meeting.of_keys(v), meeting.of_queries(of_out),
-                    meeting.of_queries(log_sum), meeting.of_queries(product), meeting.task,
-                    {meeting.of_queries(of_query), meeting.of_keys(of_both[0]), meeting.of_keys(of_both[1])});
+    attend_backward(ring_step.of_queries(q), ring_step.of_keys(k), ring_step.of_keys(v), ring_step.of_queries(of_out),
+                    ring_step.of_queries(log_sum), ring_step.of_queries(product), ring_step.task,
+                    {ring_step.of_queries(of_query), ring_step.of_keys(of_both[0]), ring_step.of_keys(of_both[1])});
     if (step > 0) of_both.add_(gradients.get());
-    if (meetings.ranks() > 1) gradients = pass_on(call.context, meetings, of_both, kGradientsTag);
+    if (steps.ranks() > 1) gradients = pass_on(call.context, steps, of_both, kGradientsTag);
     if (!last) both = next.get();
   }
-  if (meetings.ranks() > 1) of_both = gradients.get();
+  if (steps.ranks() > 1) of_both = gradients.get();
   return {of_query, of_both[0], of_both[1]};
 }
 
 // ---- Autograd ----
 
-struct AttentionNode : Function<AttentionNode> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
-                            const at::Tensor& value, const CallPtr& call) {
-    const Attended result = forward_ring(*call, query, key, value);
+struct AttentionNode {
+  static constexpr const char* kName = "attention";
+  using State = AttentionCall;
+
+  static at::Tensor forward(AutogradContext* context, const AttentionCall& call, const at::Tensor& query,
+                            const at::Tensor& key, const at::Tensor& value) {
+    const Attended result = forward_ring(call, query, key, value);
     const at::Tensor out = result.out.to(query.scalar_type());
-    context->saved_data["call"] = c10::IValue::make_capsule(call);
     context->save_for_backward({query, key, value, out, result.log_sum});
     return out;
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
-    if (c10::GradMode::is_enabled())
-      throw Exception(Error{.code = Code::kUnsupported,
-                            .detail = "attention has no second derivative, and backward() was asked for one "
-                                      "(create_graph)"});
+  static variable_list backward(AutogradContext* context, const AttentionCall& call, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto [of_query, of_key, of_value] =
-        backward_ring(*call, saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0]);
+        backward_ring(call, saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0]);
     const auto type = saved[0].scalar_type();
-    return {of_query.to(type), of_key.to(type), of_value.to(type), at::Tensor()};
+    return {of_query.to(type), of_key.to(type), of_value.to(type)};
   }
 };
 
@@ -233,10 +229,7 @@ at::Tensor ring_attention(const Group& context, const at::Tensor& query, const a
                           const AttentionOptions& options) {
   require_shapes(query, key, value, options);
   if (ranks_of(context) > 1) equal_part(query.size(0), 2, "context parallelism", "rows of a rank (in two chunks)");
-  const auto call = c10::make_intrusive<Call>();
-  call->context = context;
-  call->options = options;
-  return AttentionNode::apply(query, key, value, call);
+  return autograd::apply_node<AttentionNode>({context, options}, query, key, value);
 }
 
 }  // namespace tutti

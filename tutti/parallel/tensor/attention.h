@@ -1,6 +1,6 @@
 #pragma once
-// Attention of the heads that a rank has, and over a context group, where each rank has a part of the sequence. Between
-// the ranks of a tensor group heads need not speak to each other.
+// Attention of the heads that a rank has, and over a context group, in which each rank has a part of the sequence.
+// Heads on different ranks of a tensor group exchange nothing.
 //
 // Scores are computed in tiles of some queries by all keys that they may see, and never kept: backward computes them
 // again from queries, keys and the logarithm of each row's sum (FlashAttention-2, Dao, 2023). Memory beside inputs,
@@ -32,10 +32,10 @@ struct AttentionOptions {
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const AttentionOptions& options = {});
 
-// The same of a sequence that is dealt out over `context` by context_part() (sequence.h): tensors have this rank's
-// rows. Keys and values go round in a ring (Liu et al., 2023), each rank's while it computes with the last ones; in
-// backward their gradients travel with them. Every rank calls, and runs backward, in the same order. One rank, or
-// Group{}: attention().
+// The same of a sequence that context_part() (sequence.h) divides over `context`: tensors have this rank's rows. Keys
+// and values are sent around a ring (Liu et al., 2023), while each rank computes with the previous ones. In backward
+// their gradients follow them. Every rank calls, and runs backward, in the same order. One rank, or Group{}:
+// attention().
 at::Tensor ring_attention(const Group& context, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const AttentionOptions& options = {});
 

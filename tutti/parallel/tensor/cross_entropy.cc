@@ -1,17 +1,16 @@
-// Each rank has some logits of every token. It tells the others four numbers for each: its largest logit m, the sum of
-// exp(x - m), the target's logit (0 if another rank has it) and, for smoothing, the sum of its logits. From those all
-// ranks put together M = max m, S = sum of s exp(m - M), and the loss log S + (M - x_target).
+// Each rank has some logits of every token. The ranks exchange four numbers for each token: the largest logit m, the
+// sum s of exp(x - m), the target's logit (0 if another rank has it) and, for smoothing, the sum of the logits. From
+// them every rank computes M = max m, S = sum of s exp(m - M), and the loss log S + (M - x_target).
 //
-// The logits are by far the largest tensor of a language model, so they are gone over in runs of rows that fit in the
-// cache, once forward and once backward: forward leaves exp(x - m) in a buffer, and backward scales that by what has
-// become known since and takes the target off, in place. The buffer then is the gradient.
+// The logits are by far the largest tensor of a language model. So they are processed in runs of rows that fit in the
+// cache, once forward and once backward. Forward leaves exp(x - m) in a buffer. Backward scales the buffer and
+// subtracts the target, in place. The buffer then is the gradient.
 #include "tutti/parallel/tensor/cross_entropy.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <limits>
@@ -19,19 +18,19 @@
 
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/kernels/exponential.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
 constexpr char kWho[] = "vocab_parallel_cross_entropy";
 constexpr std::int64_t kRunElements = std::int64_t(1) << 17;
 
-struct LossCall : torch::CustomClassHolder {
+struct LossCall {
   Group group;
   std::int64_t words = 0;  // of the whole vocabulary
   std::int64_t mine = 0;   // of these, on this rank: the first columns of its logits
@@ -41,8 +40,8 @@ struct LossCall : torch::CustomClassHolder {
   at::Tensor places, columns;  // of the targets that this rank has: which tokens, which of its words
   // For backward: exp(x - m), [tokens, v]; and what it has to be multiplied by to be the probability, [tokens].
   at::Tensor exponentials, to_probability;
+  at::ScalarType type = at::kFloat;  // of the logits
 };
-using LossCallPtr = c10::intrusive_ptr<LossCall>;
 
 at::ScalarType compute_type(const at::Tensor& logits) {
   return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -96,56 +95,50 @@ at::Tensor own_numbers(LossCall& call, const at::Tensor& logits) {
   return numbers;
 }
 
-struct CrossEntropyNode : Function<CrossEntropyNode> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const LossCallPtr& call) {
-    context->saved_data["call"] = c10::IValue::make_capsule(call);
-    context->saved_data["type"] = std::int64_t(given.scalar_type());
+struct CrossEntropyNode {
+  static constexpr const char* kName = kWho;
+  using State = LossCall;
+
+  static at::Tensor forward(AutogradContext*, LossCall& call, const at::Tensor& given) {
     const at::Tensor logits = given.detach().reshape({-1, given.size(-1)}).contiguous();
-    const at::Tensor numbers = own_numbers(*call, logits);
-    const int ranks = ranks_of(call->group);
+    const at::Tensor numbers = own_numbers(call, logits);
+    const int ranks = ranks_of(call.group);
     at::Tensor all = numbers.unsqueeze(0);
     if (ranks > 1) {
       all = at::empty({ranks, 4, numbers.size(1)}, numbers.options());
-      all_gather(call->group, numbers, all);
+      all_gather(call.group, numbers, all);
     }
     const at::Tensor largest = all.select(1, 0).amax(0);
     const at::Tensor sums = (all.select(1, 1) * (all.select(1, 0) - largest).exp()).sum(0);
-    if (call->keeps) call->to_probability = (numbers[0] - largest).exp() / sums;
+    if (call.keeps) call.to_probability = (numbers[0] - largest).exp() / sums;
     // Differences of logits first: those of large ones are exact, their sum with a small logarithm is not.
     const at::Tensor log_sum = sums.log();
     at::Tensor loss = log_sum + (largest - all.select(1, 2).sum(0));
-    if (call->smoothing > 0) {
-      const at::Tensor mean = all.select(1, 3).sum(0) / double(call->words);
-      loss = loss * (1 - call->smoothing) + (log_sum + (largest - mean)) * call->smoothing;
+    if (call.smoothing > 0) {
+      const at::Tensor mean = all.select(1, 3).sum(0) / double(call.words);
+      loss = loss * (1 - call.smoothing) + (log_sum + (largest - mean)) * call.smoothing;
     }
     return loss.view(given.sizes().slice(0, std::size_t(given.dim() - 1)));
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto call = c10::static_intrusive_pointer_cast<LossCall>(context->saved_data["call"].toCapsule());
-    if (c10::GradMode::is_enabled())
-      throw Exception(Error{.code = Code::kUnsupported,
-                            .detail = detail::words(kWho,
-                                                    " has no second derivative, and backward() was asked for one "
-                                                    "(create_graph)")});
-    TUTTI_REQUIRE(call->exponentials.defined(), kWho,
+  static variable_list backward(AutogradContext*, LossCall& call, const variable_list& gradients) {
+    TUTTI_REQUIRE(call.exponentials.defined(), kWho,
                   ": backward() ran through it before, and its buffer became the gradient; compute the loss again");
-    at::Tensor result = std::exchange(call->exponentials, at::Tensor());
+    at::Tensor result = std::exchange(call.exponentials, at::Tensor());
     const std::int64_t all = result.size(1);
     const at::Tensor of_loss = gradients[0].reshape({-1}).to(result.scalar_type());
-    const at::Tensor factor = of_loss * call->to_probability;
-    const at::Tensor smoothed = of_loss * (call->smoothing / double(call->words));
+    const at::Tensor factor = of_loss * call.to_probability;
+    const at::Tensor smoothed = of_loss * (call.smoothing / double(call.words));
     for_runs(result, [&](std::int64_t first, std::int64_t rows) {
-      const at::Tensor words = result.narrow(0, first, rows).narrow(1, 0, call->mine);
+      const at::Tensor words = result.narrow(0, first, rows).narrow(1, 0, call.mine);
       words.mul_(factor.narrow(0, first, rows).unsqueeze(1));
-      if (call->smoothing > 0) words.sub_(smoothed.narrow(0, first, rows).unsqueeze(1));
+      if (call.smoothing > 0) words.sub_(smoothed.narrow(0, first, rows).unsqueeze(1));
     });
-    result.view({-1}).index_add_(0, call->places * all + call->columns,
-                                 of_loss.index_select(0, call->places) * (call->smoothing - 1));
+    result.view({-1}).index_add_(0, call.places * all + call.columns,
+                                 of_loss.index_select(0, call.places) * (call.smoothing - 1));
     std::vector<std::int64_t> sizes = gradients[0].sizes().vec();
     sizes.push_back(all);
-    const auto type = at::ScalarType(context->saved_data["type"].toInt());
-    return {result.view(sizes).to(type), at::Tensor()};
+    return {result.view(sizes).to(call.type)};
   }
 };
 
@@ -162,8 +155,8 @@ void require_sensible(const at::Tensor& logits, const at::Tensor& targets, std::
   if (targets.numel() == 0) return;
   const auto [least, most] = at::aminmax(targets);
   for (const std::int64_t target : {least.item<std::int64_t>(), most.item<std::int64_t>()})
-    TUTTI_REQUIRE(target >= 0 && target < words, kWho, ": the target ", target, " is no word: expected 0 to ",
-                  words - 1);
+    TUTTI_REQUIRE(target >= 0 && target < words, kWho, ": the target ", target,
+                  " is not in the vocabulary: expected 0 to ", words - 1);
 }
 
 }  // namespace
@@ -173,18 +166,17 @@ at::Tensor vocab_parallel_cross_entropy(const Group& group, const at::Tensor& lo
   TUTTI_REQUIRE(logits.defined() && logits.dim() >= 1 && logits.is_floating_point(), kWho, ": the logits are ",
                 describe(logits), ", expected [..., words of this rank] of a floating type");
   const std::int64_t each = logits.size(-1), all = each * ranks_of(group), first = each * rank_in(group);
-  const auto call = c10::make_intrusive<LossCall>();
-  call->group = group;
-  call->words = options.words > 0 ? options.words : all;
-  require_sensible(logits, targets, call->words, all, options.label_smoothing);
-  call->mine = std::clamp<std::int64_t>(call->words - first, 0, each);
-  call->smoothing = options.label_smoothing;
-  call->keeps = c10::GradMode::is_enabled() && logits.requires_grad();
-  call->overwrites = options.overwrite_logits && logits.is_contiguous();
+  LossCall call{.group = group, .type = logits.scalar_type()};
+  call.words = options.words > 0 ? options.words : all;
+  require_sensible(logits, targets, call.words, all, options.label_smoothing);
+  call.mine = std::clamp<std::int64_t>(call.words - first, 0, each);
+  call.smoothing = options.label_smoothing;
+  call.keeps = c10::GradMode::is_enabled() && logits.requires_grad();
+  call.overwrites = options.overwrite_logits && logits.is_contiguous();
   const at::Tensor local = targets.reshape({-1}) - first;
-  call->places = at::nonzero(local.ge(0).logical_and_(local.lt(each))).view({-1});
-  call->columns = local.index_select(0, call->places);
-  return CrossEntropyNode::apply(logits, call);
+  call.places = at::nonzero(local.ge(0).logical_and_(local.lt(each))).view({-1});
+  call.columns = local.index_select(0, call.places);
+  return autograd::apply_node<CrossEntropyNode>(std::move(call), logits);
 }
 
 }  // namespace tutti

@@ -14,8 +14,8 @@ struct CrossEntropyOptions {
   // s: the target's probability is 1 - s + s / words, that of all others s / words, as in torch's cross_entropy. (The
   // formula of Megatron-LM with s' is this one with s = s' * words / (words - 1).)
   double label_smoothing = 0;
-  // The memory of `logits` is used for what backward needs, and then for their gradient: nobody else may need them
-  // (the result of a linear layer: nobody does). Of f32 and f64 that are contiguous; of others nothing changes.
+  // Use the memory of `logits` for what backward needs, and then for their gradient. Nothing else may need the logits,
+  // as is the case for the result of a linear layer. Of f32 and f64 that are contiguous; else without effect.
   bool overwrite_logits = false;
 };
 

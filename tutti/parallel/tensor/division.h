@@ -1,6 +1,6 @@
 #pragma once
-// Who has how much of what is dealt out in equal parts, and the sentences for what cannot be. A Group{} stands for one
-// process that has everything: all of parallel/tensor takes it.
+// Division into equal parts, and the errors for what cannot be divided. Group{} stands for one process that has
+// everything: all of parallel/tensor accepts it.
 #include <cstdint>
 #include <string>
 
@@ -16,7 +16,7 @@ inline int rank_in(const Group& group) { return group ? group.rank() : 0; }
 std::int64_t equal_part(std::int64_t whole, int ranks, const std::string& who, const std::string& what);
 
 // The query heads and the key-value heads (query groups) of one rank. Each key-value head serves heads / groups query
-// heads, its neighbours, which have to be on its rank.
+// heads, which have to be on its rank.
 struct HeadShare {
   std::int64_t heads = 0, groups = 0;
 };

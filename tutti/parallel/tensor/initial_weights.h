@@ -1,7 +1,7 @@
 #pragma once
 // Weights that do not depend on how they are divided: the whole parameter is drawn from generators keyed by a seed and
-// by the row, and each rank keeps its boxes of it. It is drawn in pieces of some rows, of which those that no box of
-// this rank touches are left out: at most 1 MiB is there beside the result (or one row, if that is larger).
+// by the row, and each rank keeps its boxes of it. It is drawn in pieces of some rows. A piece that no box of this rank
+// touches is skipped. Memory beside the result is at most 1 MiB (or one row, if that is larger).
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

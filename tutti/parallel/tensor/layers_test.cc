@@ -1,5 +1,5 @@
 // The linear layers and the embedding: what one process makes of them is what LibTorch makes, weights do not depend on
-// the number of ranks, gradients that are put off come, and what cannot be divided is refused in a sentence. That any
+// the number of ranks, deferred gradients come, and what cannot be divided is refused in a sentence. That any
 // number of ranks equals one process is tests/parity/tensor_parallel_parity_test.cc.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -245,7 +245,7 @@ TEST(Megatron, LayersOfOnes) {
   }
 }
 
-// ---- Frozen, put off, twice ----
+// ---- Frozen, deferred, twice ----
 
 TEST(ParallelLinear, LeavesFrozenOnesAlone) {
   const auto outcomes = test::run_threads(2, [](Group& tp) {
@@ -291,8 +291,8 @@ TEST(WeightGradients, ComeWhenTheyAreRun) {
         backward(loss(2));
       }
       check(WeightGradients::current() == nullptr, "scope ended");
-      check(later.size() == 4 && !up->weight.grad().defined() && !down->weight.grad().defined(), "put off");
-      check(at::allclose(up->bias.grad(), of_bias), "biases are not put off");
+      check(later.size() == 4 && !up->weight.grad().defined() && !down->weight.grad().defined(), "deferred");
+      check(at::allclose(up->bias.grad(), of_bias), "biases are not deferred");
       later.run();
       check(later.empty() && at::allclose(up->weight.grad(), of_up) && at::allclose(down->weight.grad(), of_down),
             "run");
@@ -330,7 +330,7 @@ TEST(SumOverTensorGroup, AddsUpAndTakesAMissingOneForZero) {
 
 // ---- Mistakes ----
 
-TEST(TensorParallelLayers, SayWhatIsWrong) {
+TEST(TensorParallelLayers, RejectWrongArguments) {
   const auto outcomes = test::run_threads(4, [](Group& tp) {
     says([&] { ColumnParallelLinear(tp, ColumnParallelLinearOptions{.in_features = 4, .out_features = 10}); },
          "ColumnParallelLinear: 10 output features cannot be divided equally among 4 ranks (hint: 8 or 12 can)");
@@ -357,13 +357,15 @@ TEST(TensorParallelLayers, SayWhatIsWrong) {
     says([&] { row(at::ones({2})); }, "expected [seq, ..., features] with sequence parallelism");
     VocabParallelEmbedding words(tp,
                                  VocabParallelEmbeddingOptions{.words = 10, .columns = 2, .sequence_parallel = true});
-    says([&] { words(at::tensor({0, 10, 2, 3}, at::kLong)); }, "the id 10 is no word: expected 0 to 9");
-    says([&] { words(at::tensor({0, -1, 2, 3}, at::kLong)); }, "the id -1 is no word");
+    says([&] { words(at::tensor({0, 10, 2, 3}, at::kLong)); }, "the id 10 is not in the vocabulary: expected 0 to 9");
+    says([&] { words(at::tensor({0, -1, 2, 3}, at::kLong)); }, "the id -1 is not in the vocabulary");
     says([&] { words(at::ones({4})); }, "the ids are f32[4], expected i64[seq, ...]");
     says([&] { words(at::zeros({6}, at::kLong)); }, "6 rows of a sequence cannot be divided equally among 4 ranks");
     ColumnParallelLinear column(tp, ColumnParallelLinearOptions{.in_features = 4, .out_features = 4});
     const at::Tensor x = at::ones({2, 4}).requires_grad_();
     says([&] { backward(column(x).sum(), true); }, "column_parallel_linear has no second derivative");
+    says([&] { backward(words(at::zeros({4}, at::kLong)).sum(), true); },
+         "VocabParallelEmbedding has no second derivative");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

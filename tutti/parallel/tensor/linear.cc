@@ -1,4 +1,4 @@
-// Two nodes. What has to travel, and what can be computed meanwhile:
+// Two nodes. What is sent, and what is computed meanwhile:
 //
 //   column, forward:   [SP: gather x]        y = x W'
 //   column, backward:  dx = dy W             SP: x is gathered again meanwhile
@@ -10,12 +10,11 @@
 // Tensors of more than two dimensions are taken as matrices of rows [n, features]; with SP the rows of a rank are then
 // a contiguous run of them. The bias's gradient is the sum of the rows of dy.
 //
-// Where ranks have no core to spare, what "travels meanwhile" takes turns with the computation on one core; it is the
-// same work in the same order, so it is submitted all the same.
+// If ranks have no core to spare, communication and computation take turns on one core. The work and its order are the
+// same, so it is submitted all the same.
 #include "tutti/parallel/tensor/linear.h"
 
 #include <ATen/Functions.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <string>
 #include <utility>
@@ -24,44 +23,23 @@
 #include "tutti/parallel/tensor/matrix_product.h"
 #include "tutti/parallel/tensor/rows.h"
 #include "tutti/tensor/autograd_collectives.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/weight_gradients.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
-// Autograd keeps its nodes' data in IValues, which hold such objects.
-struct Over : torch::CustomClassHolder {
-  Over(const Group& on, bool wanted) : group(on), sequence_parallel(wanted && ranks_of(on) > 1) {}
+// The ranks that a layer is divided among.
+struct DividedLayer {
+  DividedLayer(const Group& ranks, bool by_sequence, bool with_bias)
+      : group(ranks), sequence_parallel(by_sequence && ranks_of(ranks) > 1), has_bias(with_bias) {}
   Group group;
-  bool sequence_parallel;
+  bool sequence_parallel, has_bias;
 };
-using OverPtr = c10::intrusive_ptr<Over>;
-
-constexpr char kOver[] = "over";
-constexpr char kWeight[] = "weight";
-
-void keep(AutogradContext* context, const OverPtr& over, const at::Tensor& input, const at::Tensor& weight,
-          bool has_bias) {
-  context->save_for_backward({input, weight});
-  context->saved_data[kOver] = c10::IValue::make_capsule(over);
-  context->saved_data["bias"] = has_bias;
-}
-OverPtr over_of(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<Over>(context->saved_data[kOver].toCapsule());
-}
-
-void refuse_second_derivative(const char* who) {
-  if (c10::GradMode::is_enabled())
-    throw Exception(Error{.code = Code::kUnsupported,
-                          .detail = detail::words(who,
-                                                  " has no second derivative, and backward() was asked for one "
-                                                  "(create_graph)")});
-}
 
 at::Tensor matrix(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
 
@@ -108,7 +86,7 @@ LinearTransfer scatter_sum(const Group& group, const at::Tensor& whole) {
   return mine;
 }
 
-// ---- The weight's gradient, now or later ----
+// ---- The weight's gradient, at once or deferred ----
 
 void accumulate_product(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
@@ -123,48 +101,50 @@ void accumulate_product(const at::Tensor& weight, const at::Tensor& gradient, co
 }
 
 // Whether it goes into .grad later: then the graph gets none.
-bool is_put_off(const at::Tensor& weight) { return WeightGradients::current() && weight.is_leaf(); }
+bool is_deferred(const at::Tensor& weight) { return WeightGradients::current() && weight.is_leaf(); }
 
 // `input` is asked for when it is needed.
 template <class Input>
 at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& gradient, Input input) {
-  if (!is_put_off(weight)) return matrix_product(matrix(gradient).t(), matrix(input())).to(weight.scalar_type());
+  if (!is_deferred(weight)) return matrix_product(matrix(gradient).t(), matrix(input())).to(weight.scalar_type());
   WeightGradients::current()->put(
       [weight, gradient, input]() mutable { accumulate_product(weight, gradient, input()); });
   return {};
 }
 
-at::Tensor bias_gradient(AutogradContext* context, const at::Tensor& gradient, const at::Tensor& weight) {
-  if (!context->saved_data["bias"].toBool() || !context->needs_input_grad(2)) return {};
+at::Tensor bias_gradient(AutogradContext* context, const DividedLayer& layer, const at::Tensor& gradient,
+                         const at::Tensor& weight) {
+  if (!layer.has_bias || !context->needs_input_grad(2)) return {};
   return matrix(gradient).sum({0}, /*keepdim=*/false, weight.scalar_type());
 }
 
 // ---- Nodes ----
 
-struct ColumnNode : Function<ColumnNode> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const c10::optional<at::Tensor>& bias, const OverPtr& over) {
-    keep(context, over, input, weight, bias.has_value());
-    return product(over->sequence_parallel ? gathered_rows(over->group, input) : input, weight, bias);
+struct ColumnNode {
+  static constexpr const char* kName = "column_parallel_linear";
+  using State = DividedLayer;
+
+  static at::Tensor forward(AutogradContext* context, const DividedLayer& layer, const at::Tensor& input,
+                            const at::Tensor& weight, const c10::optional<at::Tensor>& bias) {
+    context->save_for_backward({input, weight});
+    return product(layer.sequence_parallel ? gathered_rows(layer.group, input) : input, weight, bias);
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    refuse_second_derivative("column_parallel_linear");
+  static variable_list backward(AutogradContext* context, const DividedLayer& layer, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1];
-    const OverPtr over = over_of(context);
-    const Group& group = over->group;
-    const bool later = is_put_off(weight), of_input = context->needs_input_grad(0);
+    const Group& group = layer.group;
+    const bool later = is_deferred(weight), of_input = context->needs_input_grad(0);
     const at::Tensor gradient = gradients[0].contiguous();
 
-    // What is put off gathers its input when it runs.
+    // A deferred gradient gathers its input when it runs.
     LinearTransfer whole_input{input};
-    if (over->sequence_parallel && context->needs_input_grad(1) && !later) whole_input = gather_rows(group, input);
+    if (layer.sequence_parallel && context->needs_input_grad(1) && !later) whole_input = gather_rows(group, input);
     LinearTransfer input_gradient;
     if (of_input) {
       at::Tensor mine = matrix_product(matrix(gradient), for_product(weight, gradient));
       input_gradient.result = mine.view(with_last(gradient.sizes(), weight.size(1)));
-      if (over->sequence_parallel) {
+      if (layer.sequence_parallel) {
         input_gradient = scatter_sum(group, input_gradient.result);
       } else if (ranks_of(group) > 1) {
         input_gradient.work = all_reduce_async(group, input_gradient.result);
@@ -172,42 +152,43 @@ struct ColumnNode : Function<ColumnNode> {
     }
     at::Tensor of_weight;
     if (context->needs_input_grad(1)) {
-      of_weight = weight_gradient(weight, gradient, [whole_input, over, later]() mutable {
-        return later && over->sequence_parallel ? gathered_rows(over->group, whole_input.result) : whole_input.get();
+      of_weight = weight_gradient(weight, gradient, [whole_input, layer, later]() mutable {
+        return later && layer.sequence_parallel ? gathered_rows(layer.group, whole_input.result) : whole_input.get();
       });
     }
-    at::Tensor of_bias = bias_gradient(context, gradient, weight);
-    return {of_input ? input_gradient.get() : at::Tensor(), of_weight, of_bias, at::Tensor()};
+    at::Tensor of_bias = bias_gradient(context, layer, gradient, weight);
+    return {of_input ? input_gradient.get() : at::Tensor(), of_weight, of_bias};
   }
 };
 
-struct RowNode : Function<RowNode> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const c10::optional<at::Tensor>& bias, const OverPtr& over) {
-    keep(context, over, input, weight, bias.has_value());
-    if (ranks_of(over->group) == 1) return product(input, weight, bias);
+struct RowNode {
+  static constexpr const char* kName = "row_parallel_linear";
+  using State = DividedLayer;
+
+  static at::Tensor forward(AutogradContext* context, const DividedLayer& layer, const at::Tensor& input,
+                            const at::Tensor& weight, const c10::optional<at::Tensor>& bias) {
+    context->save_for_backward({input, weight});
+    if (ranks_of(layer.group) == 1) return product(input, weight, bias);
     at::Tensor out = product(input, weight, c10::nullopt);
-    if (over->sequence_parallel) {
-      out = part_of_summed_rows(over->group, out);
+    if (layer.sequence_parallel) {
+      out = part_of_summed_rows(layer.group, out);
     } else {
-      all_reduce(over->group, out);
+      all_reduce(layer.group, out);
     }
     if (bias) out.add_(for_product(*bias, out));
     return out;
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    refuse_second_derivative("row_parallel_linear");
+  static variable_list backward(AutogradContext* context, const DividedLayer& layer, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1];
-    const OverPtr over = over_of(context);
     at::Tensor of_input, of_weight;
     const at::Tensor mine = gradients[0].contiguous();
-    const at::Tensor gradient = over->sequence_parallel ? gathered_rows(over->group, mine) : mine;
+    const at::Tensor gradient = layer.sequence_parallel ? gathered_rows(layer.group, mine) : mine;
     if (context->needs_input_grad(0))
       of_input = matrix_product(matrix(gradient), for_product(weight, gradient)).view(input.sizes());
     if (context->needs_input_grad(1)) of_weight = weight_gradient(weight, gradient, [input] { return input; });
-    return {of_input, of_weight, bias_gradient(context, mine, weight), at::Tensor()};
+    return {of_input, of_weight, bias_gradient(context, layer, mine, weight)};
   }
 };
 
@@ -242,14 +223,14 @@ at::Tensor column_parallel_linear(const Group& group, const at::Tensor& input, c
                                   const at::Tensor& bias, bool sequence_parallel) {
   require_matching("column_parallel_linear", input, weight, bias);
   if (sequence_parallel) require_rows("column_parallel_linear", input, 1);
-  return ColumnNode::apply(input, weight, if_defined(bias), c10::make_intrusive<Over>(group, sequence_parallel));
+  return autograd::apply_node<ColumnNode>({group, sequence_parallel, bias.defined()}, input, weight, if_defined(bias));
 }
 
 at::Tensor row_parallel_linear(const Group& group, const at::Tensor& input, const at::Tensor& weight,
                                const at::Tensor& bias, bool sequence_parallel) {
   require_matching("row_parallel_linear", input, weight, bias);
   if (sequence_parallel) require_rows("row_parallel_linear", input, ranks_of(group));
-  return RowNode::apply(input, weight, if_defined(bias), c10::make_intrusive<Over>(group, sequence_parallel));
+  return autograd::apply_node<RowNode>({group, sequence_parallel, bias.defined()}, input, weight, if_defined(bias));
 }
 
 at::Tensor gather_columns(const Group& group, const at::Tensor& mine, const std::vector<std::int64_t>& blocks) {

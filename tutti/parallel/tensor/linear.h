@@ -9,15 +9,15 @@
 //   at::Tensor y = down(at::gelu(up(x)));                    // x and y: [seq, batch, h], the same on all ranks
 //
 // With sequence_parallel (Korthikanti et al., 2022) x and y have the rows (dimension 0) of this rank only, seq / size()
-// of them: the column layer gathers them, the row layer scatters the sum. The same bytes travel; what lies between two
-// such pairs (norms, dropout, residuals) is computed and kept once and not on every rank.
+// of them: the column layer gathers them, the row layer scatters the sum. The number of bytes sent is the same. What is
+// between two such pairs (norms, dropout, residuals) is computed and kept once and not on every rank.
 //
 // All ranks compute one loss, each the same (or, with sequence_parallel, each its rows of it). Every rank makes the
 // same calls in the same order, forward and backward. Inputs: [..., features] of any floating type, with
 // sequence_parallel of at least two dimensions. Nothing but the input (with sequence_parallel: of its own rows) and the
-// weight is kept for backward. While the gradient of a column layer's input travels, that of its weight is computed.
-// With a WeightGradients::Scope (tensor/weight_gradients.h) the weight's gradient is put there instead and accumulated
-// into .grad by run(); the bias's is computed at once. Weights may be f32 where the input is bf16 or f16: products are
+// weight is kept for backward. The gradient of a column layer's weight is computed while that of its input is reduced.
+// With a WeightGradients::Scope (tensor/weight_gradients.h) the weight's gradient is deferred, and run() accumulates it
+// into .grad; the bias's is computed at once. Weights may be f32 where the input is bf16 or f16: products are
 // then made in 16 bits, and gradients of weights added up in f32. There is no second derivative. Wrong shapes throw
 // Exception.
 #include <torch/nn/module.h>
@@ -97,8 +97,8 @@ class RowParallelLinearImpl : public torch::nn::Module, public TensorParallelMod
 };
 TORCH_MODULE(RowParallelLinear);
 
-// The functions themselves, for weights that belong to somebody else (tied embeddings as output layer). `bias` may be
-// undefined. weight: [this rank's outputs, inputs]; [outputs, this rank's inputs].
+// The functions, for weights of another module (tied embeddings as output layer). `bias` may be undefined. weight:
+// [this rank's outputs, inputs]; [outputs, this rank's inputs].
 at::Tensor column_parallel_linear(const Group& group, const at::Tensor& input, const at::Tensor& weight,
                                   const at::Tensor& bias, bool sequence_parallel = false);
 at::Tensor row_parallel_linear(const Group& group, const at::Tensor& input, const at::Tensor& weight,

@@ -114,13 +114,15 @@ TEST(VocabParallelCrossEntropy, SurvivesLargeLogits) {
   EXPECT_NEAR(loss.item<double>(), std::log1p(std::exp(-1)), 1e-6);
 }
 
-TEST(VocabParallelCrossEntropy, SaysWhatIsWrong) {
+TEST(VocabParallelCrossEntropy, RejectsWrongArguments) {
   const at::Tensor logits = at::zeros({2, 4}), targets = at::zeros({2}, at::kLong);
   const auto error = [&](const at::Tensor& l, const at::Tensor& t, CrossEntropyOptions options = {}) {
     return error_of([&] { vocab_parallel_cross_entropy(Group{}, l, t, options); });
   };
-  EXPECT_THAT(error(logits, at::tensor({0, 4}, at::kLong)), HasSubstr("the target 4 is no word: expected 0 to 3"));
-  EXPECT_THAT(error(logits, at::tensor({3, 0}, at::kLong), {.words = 3}), HasSubstr("the target 3 is no word"));
+  EXPECT_THAT(error(logits, at::tensor({0, 4}, at::kLong)),
+              HasSubstr("the target 4 is not in the vocabulary: expected 0 to 3"));
+  EXPECT_THAT(error(logits, at::tensor({3, 0}, at::kLong), {.words = 3}),
+              HasSubstr("the target 3 is not in the vocabulary"));
   EXPECT_THAT(error(logits, at::zeros({3}, at::kLong)), HasSubstr("the targets are i64[3], expected i64 of the shape"));
   EXPECT_THAT(error(logits, targets, {.words = 5}), HasSubstr("a vocabulary of 5 words, expected 1 to 4"));
   EXPECT_THAT(error(logits, targets, {.label_smoothing = 1}), HasSubstr("label smoothing of 1"));
@@ -334,7 +336,7 @@ TEST(Attention, ComputesSixteenBitsInF32) {
   EXPECT_TRUE(at::equal(out, attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat)).to(at::kBFloat16)));
 }
 
-TEST(Attention, SaysWhatIsWrong) {
+TEST(Attention, RejectsWrongArguments) {
   const at::Tensor q = numbers({6, 2, 4, 5}), k = numbers({6, 2, 3, 5}), short_one = numbers({4, 2, 4, 5});
   EXPECT_THAT(error_of([&] { attention(q, k, k); }),
               HasSubstr("4 heads cannot be divided equally among 3 query groups"));

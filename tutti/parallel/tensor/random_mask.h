@@ -1,5 +1,5 @@
 #pragma once
-// Which elements a dropout leaves out, as a hash of where they are: the same whoever computes it, and whenever.
+// Which elements a dropout drops, as a hash of their position: the same on any rank and in any order.
 #include <cstdint>
 #include <span>
 
@@ -8,13 +8,13 @@
 namespace tutti {
 
 // Two rounds of a 32-bit hash ("lowbias32" of Wellons, 2018, public domain), keyed by the row; an element stays if its
-// hash, a number in [0, 2^32), is not below p * 2^32. So p is met to 2^-32.
+// hash, a number in [0, 2^32), is not below p * 2^32. So p is exact to 2^-32.
 class RandomMask {
  public:
   RandomMask(double p, std::uint64_t seed)
       : seed_(seed), below_(std::uint32_t(p * 4294967296.0)), scale_(1 / (1 - p)) {}
 
-  // What tells rows apart: position, or all that the row is of.
+  // What distinguishes rows: the position, or all that the row depends on.
   std::uint64_t row_key(std::uint64_t row, std::uint64_t of = 0) const {
     return seed_at(seed_, {.step = std::int64_t(row) + 1, .replica = std::int64_t(of)});
   }

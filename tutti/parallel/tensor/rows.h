@@ -1,5 +1,5 @@
 #pragma once
-// What travels of tensors whose rows (the first dimension) are divided among ranks: sequence parallelism.
+// Exchange of tensors whose rows (the first dimension) are divided among ranks: sequence parallelism.
 #include <ATen/core/Tensor.h>
 
 #include "tutti/comm/group.h"

@@ -4,7 +4,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <numeric>
@@ -13,22 +12,20 @@
 #include "tutti/base/error.h"
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/random_mask.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
-struct Dropout : torch::CustomClassHolder {
-  Dropout(double p, std::uint64_t key, SequencePart rows) : probability(p), seed(key), part(std::move(rows)) {}
+struct Dropout {
   double probability;
   std::uint64_t seed;
   SequencePart part;
 };
-using DropoutPtr = c10::intrusive_ptr<Dropout>;
 
 // [rows, ...], contiguous: 1 / (1 - p) or 0.
 at::Tensor mask_like(const at::Tensor& x, const Dropout& dropout) {
@@ -54,14 +51,16 @@ at::Tensor dropped(const at::Tensor& x, const Dropout& dropout) {
   return mask.mul_(x).to(x.scalar_type());
 }
 
-struct DropoutNode : Function<DropoutNode> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const DropoutPtr& dropout) {
-    context->saved_data["dropout"] = c10::IValue::make_capsule(dropout);
-    return dropped(x, *dropout);
+struct DropoutNode {
+  static constexpr const char* kName = "sequence_dropout";
+  static constexpr bool kTwiceDifferentiable = true;
+  using State = Dropout;
+
+  static at::Tensor forward(AutogradContext*, const Dropout& dropout, const at::Tensor& x) {
+    return dropped(x, dropout);
   }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto dropout = c10::static_intrusive_pointer_cast<Dropout>(context->saved_data["dropout"].toCapsule());
-    return {sequence_dropout(gradients[0], dropout->probability, dropout->seed, dropout->part), at::Tensor()};
+  static variable_list backward(AutogradContext*, const Dropout& dropout, const variable_list& gradients) {
+    return {sequence_dropout(gradients[0], dropout.probability, dropout.seed, dropout.part)};
   }
 };
 
@@ -115,7 +114,7 @@ at::Tensor sequence_dropout(const at::Tensor& x, double p, std::uint64_t seed, c
   TUTTI_REQUIRE(x.defined() && x.dim() >= 1 && x.is_floating_point() && x.size(0) == rows_of(part),
                 "sequence_dropout: the input is ", describe(x), ", expected [", rows_of(part), ", ...]");
   if (p == 0) return x;
-  return DropoutNode::apply(x.contiguous(), c10::make_intrusive<Dropout>(p, seed, part));
+  return autograd::apply_node<DropoutNode>({p, seed, part}, x.contiguous());
 }
 
 }  // namespace tutti

@@ -31,8 +31,8 @@ at::Tensor take_part(const at::Tensor& whole, const SequencePart& part);
 
 // Dropout of [rows, batch, ...]: an element stays with probability 1 - p, then times 1 / (1 - p). Whether it does
 // depends on the seed, its position, and its place in the row: so any division of the sequence drops the same elements,
-// and backward makes the mask anew and keeps none. Tensors that every rank of a group has whole, or in runs of rows,
-// are the only ones for which this holds. `seed`: seed_at() of step, replica, micro batch and layer.
+// and backward computes the mask again and keeps none. Tensors that every rank of a group has whole, or in runs of
+// rows, are the only ones for which this holds. `seed`: seed_at() of step, replica, micro batch and layer.
 at::Tensor sequence_dropout(const at::Tensor& x, double p, std::uint64_t seed, const SequencePart& part);
 
 }  // namespace tutti

@@ -4,60 +4,57 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/rows.h"
+#include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
+using autograd::AutogradContext;
+using autograd::variable_list;
 
 constexpr char kEmbeddingWho[] = "VocabParallelEmbedding";
 
-struct Lookup : torch::CustomClassHolder {
-  Lookup(const Group& on, bool wanted) : group(on), sequence_parallel(wanted && ranks_of(on) > 1) {}
+struct VocabLookup {
   Group group;
-  bool sequence_parallel;
+  bool sequence_parallel = false;
   std::vector<std::int64_t> sizes;  // of the ids
-  at::Tensor places, rows;          // where among the ids this rank's are, and which of its rows they choose
+  at::Tensor places, rows;          // which of the ids are on this rank, and which of its rows they choose
+  std::int64_t weight_rows = 0;
 };
-using LookupPtr = c10::intrusive_ptr<Lookup>;
 
 std::vector<std::int64_t> with_columns(std::vector<std::int64_t> sizes, std::int64_t columns) {
   sizes.push_back(columns);
   return sizes;
 }
 
-struct EmbeddingNode : Function<EmbeddingNode> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& weight, const LookupPtr& lookup) {
-    context->saved_data["lookup"] = c10::IValue::make_capsule(lookup);
-    context->saved_data["weight_rows"] = weight.size(0);
+struct EmbeddingNode {
+  static constexpr const char* kName = kEmbeddingWho;
+  using State = VocabLookup;
+
+  static at::Tensor forward(AutogradContext*, const VocabLookup& lookup, const at::Tensor& weight) {
     const std::int64_t columns = weight.size(1);
-    const std::vector<std::int64_t> sizes = with_columns(lookup->sizes, columns);
-    if (ranks_of(lookup->group) == 1) return weight.index_select(0, lookup->rows).view(sizes);
+    const std::vector<std::int64_t> sizes = with_columns(lookup.sizes, columns);
+    if (ranks_of(lookup.group) == 1) return weight.index_select(0, lookup.rows).view(sizes);
     at::Tensor out = at::zeros(sizes, weight.options());
-    out.view({-1, columns}).index_copy_(0, lookup->places, weight.index_select(0, lookup->rows));
-    if (lookup->sequence_parallel) return part_of_summed_rows(lookup->group, out);
-    all_reduce(lookup->group, out);
+    out.view({-1, columns}).index_copy_(0, lookup.places, weight.index_select(0, lookup.rows));
+    if (lookup.sequence_parallel) return part_of_summed_rows(lookup.group, out);
+    all_reduce(lookup.group, out);
     return out;
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto lookup = c10::static_intrusive_pointer_cast<Lookup>(context->saved_data["lookup"].toCapsule());
-    const std::int64_t rows = context->saved_data["weight_rows"].toInt();
+  static variable_list backward(AutogradContext*, const VocabLookup& lookup, const variable_list& gradients) {
     at::Tensor gradient =
-        lookup->sequence_parallel ? gathered_rows(lookup->group, gradients[0]) : gradients[0].contiguous();
+        lookup.sequence_parallel ? gathered_rows(lookup.group, gradients[0]) : gradients[0].contiguous();
     gradient = gradient.view({-1, gradient.size(-1)});
-    if (ranks_of(lookup->group) > 1) gradient = gradient.index_select(0, lookup->places);
-    return {at::embedding_dense_backward(gradient, lookup->rows, rows, /*padding_idx=*/-1, false), at::Tensor()};
+    if (ranks_of(lookup.group) > 1) gradient = gradient.index_select(0, lookup.places);
+    return {at::embedding_dense_backward(gradient, lookup.rows, lookup.weight_rows, /*padding_idx=*/-1, false)};
   }
 };
 
@@ -65,7 +62,8 @@ void require_words(const at::Tensor& ids, std::int64_t words) {
   if (ids.numel() == 0) return;
   const auto [least, most] = at::aminmax(ids);
   for (const std::int64_t id : {least.item<std::int64_t>(), most.item<std::int64_t>()})
-    TUTTI_REQUIRE(id >= 0 && id < words, kEmbeddingWho, ": the id ", id, " is no word: expected 0 to ", words - 1);
+    TUTTI_REQUIRE(id >= 0 && id < words, kEmbeddingWho, ": the id ", id, " is not in the vocabulary: expected 0 to ",
+                  words - 1);
 }
 
 }  // namespace
@@ -98,17 +96,19 @@ at::Tensor VocabParallelEmbeddingImpl::forward(const at::Tensor& ids) {
   TUTTI_REQUIRE(ids.defined() && ids.scalar_type() == at::kLong && ids.dim() >= 1, kEmbeddingWho, ": the ids are ",
                 describe(ids), ", expected i64[seq, ...]");
   require_words(ids, options_.words);
-  const auto lookup = c10::make_intrusive<Lookup>(group_, options_.sequence_parallel);
-  if (lookup->sequence_parallel) equal_part(ids.size(0), ranks_of(group_), kEmbeddingWho, "rows of a sequence");
-  lookup->sizes = ids.sizes().vec();
-  lookup->rows = ids.reshape({-1});
+  VocabLookup lookup{.group = group_,
+                     .sequence_parallel = options_.sequence_parallel && ranks_of(group_) > 1,
+                     .sizes = ids.sizes().vec(),
+                     .rows = ids.reshape({-1}),
+                     .weight_rows = weight.size(0)};
+  if (lookup.sequence_parallel) equal_part(ids.size(0), ranks_of(group_), kEmbeddingWho, "rows of a sequence");
   if (ranks_of(group_) > 1) {
     const std::int64_t each = weight.size(0);
-    lookup->rows = lookup->rows - rank_in(group_) * each;
-    lookup->places = at::nonzero(lookup->rows.ge(0).logical_and_(lookup->rows.lt(each))).view({-1});
-    lookup->rows = lookup->rows.index_select(0, lookup->places);
+    lookup.rows = lookup.rows - rank_in(group_) * each;
+    lookup.places = at::nonzero(lookup.rows.ge(0).logical_and_(lookup.rows.lt(each))).view({-1});
+    lookup.rows = lookup.rows.index_select(0, lookup.places);
   }
-  return EmbeddingNode::apply(weight, lookup);
+  return autograd::apply_node<EmbeddingNode>(std::move(lookup), weight);
 }
 
 }  // namespace tutti

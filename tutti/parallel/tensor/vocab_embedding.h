@@ -32,7 +32,7 @@ class VocabParallelEmbeddingImpl : public torch::nn::Module, public TensorParall
   VocabParallelEmbeddingImpl(const Group& group, VocabParallelEmbeddingOptions options);
 
   // Ids i64 [seq, ...], the same on every rank, to [seq, ..., columns], with sequence_parallel [seq / size(), ...,
-  // columns] (seq must divide). Throws Exception for an id that is no word, and names it.
+  // columns] (seq must divide). Throws an Exception that names an id outside the vocabulary.
   at::Tensor forward(const at::Tensor& ids);
 
   ParameterLayout layout_of(std::string_view name) const override;

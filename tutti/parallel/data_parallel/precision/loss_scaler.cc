@@ -38,13 +38,13 @@ LossScaler::LossScaler(Reducer& reducer, LossScalerOptions options) : reducer_(r
   TUTTI_REQUIRE(options.growth_interval > 0, "LossScaler: growth_interval is ", options.growth_interval,
                 "; expected at least one step");
   reducer_.require_what_a_scaler_needs();
-  reducer_.set_after_shadow_step([this] { update(); });
+  reducer_.set_after_join_step([this] { update(); });
   load({.scale = options.initial_scale});
 }
 
 LossScaler::~LossScaler() {
   reducer_.set_gradient_scale(1);
-  reducer_.set_after_shadow_step(nullptr);
+  reducer_.set_after_join_step(nullptr);
 }
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const { return loss.mul(state_.scale); }
@@ -67,6 +67,12 @@ void LossScaler::update() {
     }
   }
   load(next);
+}
+
+void LossScaler::state(StateDict& state) {
+  state.optional_value("loss_scale", state_.scale);
+  state.optional_value("loss_scale_good_steps", state_.good_steps);
+  if (state.loading()) state.after_load([this](const CheckpointReader&) { return load(state_), Status(); });
 }
 
 void LossScaler::load(const State& state) {

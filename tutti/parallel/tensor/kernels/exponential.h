@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-// The greatest of `count` numbers, NaNs left out; minus infinity for none.
+// The greatest of `count` numbers, without NaNs; minus infinity for none.
 template <class T>
 T largest_of(const T* x, std::size_t count);
 
