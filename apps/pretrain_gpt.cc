@@ -1,17 +1,12 @@
 // pretrain_gpt: a GPT, alone or on a grid of ranks: tensor, sequence, pipeline, context and data parallel.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "apps/options/answering.h"
-#include "apps/options/command_line.h"
-#include "apps/options/help_text.h"
 #include "apps/options/pretrain_gpt_options.h"
-#include "apps/options/tell_once.h"
+#include "apps/options/training_program.h"
 #include "tutti/base/env.h"
-#include "tutti/base/log.h"
 #include "tutti/comm/agree.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
@@ -21,7 +16,6 @@
 
 namespace {
 
-constexpr int kUsageError = 2;
 constexpr const char* kFooter = R"(
 Options and printed lines are those of Megatron-LM; docs/gpt.md lists the differences. Give all ranks the same options.
 The last rank prints.
@@ -45,91 +39,57 @@ Exit codes:
 
 void print_json(const tutti::Group& world, const tutti::gpt::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
-  const nlohmann::ordered_json json = {{"peer", "tutti"},
-                                       {"torch", tutti::torch_version()},
-                                       {"world", world.size()},
-                                       {"steps", result.steps},
-                                       {"median_ms_per_step", rounded(1e3 * result.median_seconds, 1000)},
-                                       {"tokens_per_s", rounded(result.tokens_per_s, 10)},
-                                       {"utilisation", rounded(result.utilisation, 1000)},
-                                       {"last_loss", result.last_loss},
-                                       {"validation_loss", result.validation_loss},
-                                       {"test_loss", result.test_loss}};
+  const nlohmann::ordered_json json = {
+      {"peer", "tutti"},
+      {"torch", tutti::torch_version()},
+      {"world", world.size()},
+      {"steps", result.training.steps},
+      {"median_ms_per_step", rounded(1e3 * result.training.timing.median_seconds, 1000)},
+      {"tokens_per_s", rounded(result.tokens_per_s, 10)},
+      {"utilisation", rounded(result.utilisation, 1000)},
+      {"last_loss", result.training.last_loss.value_or(0)},
+      {"validation_loss", result.validation_loss},
+      {"test_loss", result.test_loss}};
   fmt::print("{}\n", json.dump());
 }
 
-struct Meaning {
-  std::unique_ptr<tutti::Tokenizer> tokenizer;
-  tutti::gpt::Options options;
-  tutti::Options init;
-};
-
-int train(const tutti::cli::PretrainGptCommandLine& line, const Meaning& meaning) {
+int train(const tutti::cli::OptionParser& line, const tutti::cli::PretrainGptCommand& command) {
   using namespace tutti;
-  const auto world = init(meaning.init);
-  agree_on(world, "the ranks were started differently", line.texts(), "start all ranks with the same options")
+  Options options;
+  options.engine = command.backend;
+  options.collective_timeout = command.collective_timeout;
+  const auto world = init(options);
+  agree_on(world, "the ranks were started differently", line.compared(), "start all ranks with the same options")
       .or_throw();
-  const auto planned = gpt::for_world(meaning.options, world.size()).or_throw();
-  const auto result = gpt::pretrain(world, planned, meaning.tokenizer.get());
-  if (result.stopped) return kLeftEarly;
-  if (planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
-  return 0;
+  const auto planned = gpt::for_world(command.options, world.size()).or_throw();
+  const auto result = gpt::pretrain(world, planned, command.tokenizer.get());
+  if (!result.training.stopped && planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
+  return exit_code(result.training);
 }
 
-tutti::Status check_f16(const tutti::gpt::Options& options) {
-  if (options.precision != tutti::gpt::Precision::kF16) return {};
-  const auto can = tutti::check_computes_in(tutti::DType::kF16);
-  if (can.ok()) return {};
-  return tutti::cli::usage("--fp16: " + can.error().detail, "--bf16 has the range of f32 and needs no loss scale");
-}
-
-// All that can be wrong is found here, before this rank meets the others: on as many as the environment tells of.
-tutti::Result<Meaning> interpret(const tutti::cli::PretrainGptCommandLine& line) {
-  Meaning meaning;
-  meaning.init.engine = TUTTI_TRY(line.backend());
-  meaning.init.collective_timeout = TUTTI_TRY(line.collective_timeout());
-  meaning.tokenizer = TUTTI_TRY(line.tokenizer());
-  meaning.options = TUTTI_TRY(line.interpret(meaning.tokenizer.get()));
-  TUTTI_TRY(check_f16(meaning.options));
-  // What is wrong with the environment init() says.
-  if (const auto who = tutti::rendezvous::identify({}, tutti::current_environment()); who.ok())
-    (void)TUTTI_TRY(tutti::gpt::for_world(meaning.options, who->world_size));
-  return meaning;
-}
-
-// By one rank, before it meets the others.
-void warn_of_no_effect(const tutti::cli::PretrainGptCommandLine& line) {
-  const auto who = tutti::rendezvous::identify({}, tutti::current_environment());
-  if (who.ok() && who->rank != 0) return;
-  for (const std::string& sentence : line.without_effect()) tutti::log::warn(sentence);
-}
-
-int act(const std::vector<std::string>& arguments) {
-  tutti::cli::PretrainGptCommandLine line;
-  CLI::App app(
-      "Pre-trains a GPT as Megatron-LM does, on CPUs; on several ranks under tutti run, torchrun, mpirun or srun.",
-      "pretrain_gpt");
-  tutti::cli::set_help(app, kFooter);
-  line.declare(app);
-  std::string local_rank;
-  tutti::cli::add_local_rank(app, local_rank);
-  const auto tell_all = [&](const std::string& command, const tutti::Error& mistake) {
-    tutti::cli::tell_once(command, line.with_rejected(mistake));
-  };
-  if (const auto code = tutti::cli::parse(app, arguments, tell_all)) return *code;
-  const auto meaning = interpret(line);
-  if (!meaning.ok()) {
-    tutti::cli::tell_once("pretrain_gpt", meaning.error());
-    return kUsageError;
+// What the table of options cannot know: whether this LibTorch multiplies f16, and the number of ranks. Every rank
+// checks this before it connects to the others, with the number of ranks in the environment.
+tutti::Status check(const tutti::gpt::Options& options) {
+  if (options.model.precision == tutti::Precision::kF16) {
+    if (const auto can = tutti::check_computes_in(tutti::DType::kF16); !can.ok())
+      return tutti::cli::usage("--fp16: " + can.error().detail, "--bf16 has the range of f32 and needs no loss scale");
   }
-  return tutti::cli::run_training(arguments, local_rank, [&] {
-    warn_of_no_effect(line);
-    return train(line, *meaning);
-  });
+  // init() reports what is wrong with the environment.
+  const auto who = tutti::rendezvous::identify({}, tutti::current_environment());
+  return who.ok() ? tutti::gpt::for_world(options, who->world_size).status() : tutti::Status();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return tutti::cli::answering("pretrain_gpt", [&] { return act({argv + 1, argv + argc}); });
+  using namespace tutti::cli;
+  PretrainGptCommand command;
+  OptionTable table = pretrain_gpt_options(command);
+  table.checks.emplace_back([&](const OptionTexts&) { return check(command.options); });
+  return run_training_program(argc, argv,
+                              {"pretrain_gpt",
+                               "Pre-trains a GPT as Megatron-LM does, on CPUs; on several ranks under tutti run, "
+                               "torchrun, mpirun or srun.",
+                               kFooter},
+                              std::move(table), [&](const OptionParser& line) { return train(line, command); });
 }

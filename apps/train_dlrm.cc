@@ -1,16 +1,12 @@
 // train_dlrm: the deep learning recommendation model, alone or on the ranks of a world.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/options/answering.h"
-#include "apps/options/command_line.h"
-#include "apps/options/help_text.h"
-#include "apps/options/tell_once.h"
 #include "apps/options/train_dlrm_options.h"
+#include "apps/options/training_program.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/comm/agree.h"
@@ -22,7 +18,6 @@
 
 namespace {
 
-constexpr int kUsageError = 2;
 constexpr const char* kFooter = R"(
 Options, defaults and printed lines are those of dlrm_s_pytorch.py; docs/dlrm.md lists the differences. Give all ranks
 the same options. Rank 0 prints.
@@ -44,14 +39,15 @@ Exit codes:
 
 void print_json(const tutti::Group& world, const tutti::dlrm::Options& options, const tutti::dlrm::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
-  const double samples = result.samples_per_s * result.seconds;
-  const double steps = samples / double(options.training.batch * options.training.accumulate);
+  const tutti::StepTiming& timing = result.timing;
+  const double steps = timing.samples / double(options.training.batch * options.training.accumulate);
+  const double seconds = timing.step_seconds;
   nlohmann::ordered_json json = {{"peer", "tutti"},
                                  {"torch", tutti::torch_version()},
                                  {"world", world.size()},
-                                 {"steps", result.steps},
-                                 {"ms_per_step", steps > 0 ? rounded(1e3 * result.seconds / steps, 100) : 0.0},
-                                 {"samples_per_s", rounded(result.samples_per_s, 10)},
+                                 {"steps", result.training.steps + result.inferred_batches},
+                                 {"ms_per_step", steps > 0 ? rounded(1e3 * seconds / steps, 100) : 0.0},
+                                 {"samples_per_s", seconds > 0 ? rounded(timing.samples / seconds, 10) : 0.0},
                                  {"loss", result.last_loss}};
   if (options.report.test_freq > 0 || options.inference.only) json["test_accuracy"] = result.accuracy;
   if (options.report.mlperf_logging) json["test_auc"] = result.auc;
@@ -72,8 +68,8 @@ void report_exchange(const tutti::Group& world, const tutti::dlrm::Options& opti
                                                    "rows all the same"));
 }
 
-int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& options,
-          const tutti::JobCheckpointOptions& checkpoints) {
+int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& options,
+          const tutti::CheckpointerOptions& checkpoints) {
   using namespace tutti;
   auto sources = dlrm::open_sources(options).or_throw();
   const auto& shape = sources.train->shape();
@@ -82,8 +78,9 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   Options init_options;
   init_options.engine = options.backend;
   const auto world = init(init_options);
-  agree_on(world, "the ranks were started differently", line.texts(), "start all ranks with the same options")
-      .or_throw();
+  auto compared = line.compared();
+  compared.emplace_back("DLRM_ALLTOALL_IMPL", env("DLRM_ALLTOALL_IMPL").value_or("alltoall"));
+  agree_on(world, "the ranks were started differently", compared, "start all ranks with the same options").or_throw();
   const dlrm::Printer printer(world, options.report.print_all);
   if (world.size() > 1) {
     dlrm::Printer::line_of_all(dlrm::world_line(world.size(), world.rank(), world.local_rank()));
@@ -93,33 +90,20 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   report_exchange(world, options, printer);
   printer.line("Using CPU...");
   const auto result = dlrm::run(world, options, architecture, sources, checkpoints);
-  if (result.stopped) return kLeftEarly;
-  if (options.report.json && world.rank() == 0) print_json(world, options, result);
-  return 0;
-}
-
-int act(const std::vector<std::string>& arguments) {
-  tutti::cli::DlrmCommandLine line;
-  CLI::App app(
-      "Trains the deep learning recommendation model (arXiv:1906.00091); on several ranks under tutti run, torchrun, "
-      "mpirun or srun.",
-      "train_dlrm");
-  tutti::cli::set_help(app, kFooter);
-  line.declare(app);
-  std::string local_rank;
-  tutti::cli::add_local_rank(app, local_rank);
-  if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
-  const auto command = line.interpret();
-  if (!command.ok()) {
-    tutti::cli::tell_once("train_dlrm", command.error());
-    return kUsageError;
-  }
-  return tutti::cli::run_training(arguments, local_rank,
-                                  [&] { return train(line, command->options, command->checkpoints); });
+  if (!result.training.stopped && options.report.json && world.rank() == 0) print_json(world, options, result);
+  return exit_code(result.training);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return tutti::cli::answering("train_dlrm", [&] { return act({argv + 1, argv + argc}); });
+  tutti::cli::TrainDlrmCommand command;
+  return tutti::cli::run_training_program(argc, argv,
+                                          {"train_dlrm",
+                                           "Trains the deep learning recommendation model (arXiv:1906.00091); on "
+                                           "several ranks under tutti run, torchrun, mpirun or srun.",
+                                           kFooter},
+                                          train_dlrm_options(command), [&](const tutti::cli::OptionParser& line) {
+                                            return train(line, command.options, command.checkpoints);
+                                          });
 }

@@ -111,7 +111,7 @@ class Bench {
   // A state of which every rank has all: each reads all of it, or each its part of every tensor, which they then share.
   void replicated(const std::function<std::function<void()>(const std::function<void()>&)>& cold) {
     if (world_.size() == 1) return;
-    std::vector<SavedBox> whole;
+    std::vector<StateBox> whole;
     for (std::size_t t = 0; t < tensors_; ++t)
       whole.push_back({.key = boxes_[t].key, .shape = {kRows, 1024}, .data = memory_[t].data()});
     save_checkpoint(world_, saved(), whole, {.step = 1}).or_throw();
@@ -250,7 +250,7 @@ class Bench {
   const std::size_t tensors_;
   nlohmann::ordered_json figures_;
   std::vector<std::vector<float>> memory_;
-  std::vector<SavedBox> boxes_;
+  std::vector<StateBox> boxes_;
 };
 
 }  // namespace

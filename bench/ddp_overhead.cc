@@ -50,6 +50,7 @@ Cost measure(const tutti::Group& world, const std::string& network, int rounds) 
   const auto pictures = at::randn({64, 1, 28, 28});
   const auto labels = at::zeros({64}, at::kLong);
   std::vector<double> steps, bare, wrapped;
+  const tutti::Compute compute(world);
   tutti::DataParallel ddp(model, world);
   // A backward() whose hooks do nothing: no_sync() is but a flag.
   const auto run_bare = [&] {

@@ -135,6 +135,7 @@ void row(const Group& world, const char* name, Model& model, const Step& step, c
 }
 
 void over_ranks(const Group& world, double millions) {
+  const Compute compute(world);
   if (world.rank() == 0)
     fmt::print("{} ranks, about {} million parameters, Adam\n{:34} {:>12} {:>12} {:>12}\n", world.size(), millions, "",
                "backward ms", "step ms", "both ms");

@@ -1,5 +1,5 @@
 # What `cmake --install` leaves: headers under include/tutti, the static libraries, the programs, a CMake package
-# (find_package(tutti COMPONENTS core | tutti | image | dlrm | gpt)) and pkg-config files. The component `core` never
+# (find_package(tutti COMPONENTS core | tutti | image | dlrm | transformer | gpt)) and pkg-config files. The component `core` never
 # asks for LibTorch. Whatever was not built is skipped, so a tree in which ./quickstart built two programs installs these.
 include(CMakePackageConfigHelpers)
 set(TUTTI_INSTALL_TORCH ${TUTTI_TORCH})
@@ -15,7 +15,7 @@ install(DIRECTORY tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING P
         ${without_torch})
 set(libraries core)
 if(TUTTI_INSTALL_TORCH)
-  list(APPEND libraries torch image dlrm gpt)
+  list(APPEND libraries torch image dlrm transformer gpt)
 endif()
 foreach(library ${libraries})
   install(TARGETS tutti_${library} EXPORT tutti-${library}-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
@@ -61,10 +61,10 @@ if(TUTTI_INSTALL_TORCH)
   endif()
   configure_file(cmake/tutti.pc.in ${CMAKE_BINARY_DIR}/tutti.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-  foreach(TUTTI_MODEL image dlrm gpt)
-    set(TUTTI_MODEL_REQUIRES tutti-image)
-    if(TUTTI_MODEL STREQUAL image)
-      set(TUTTI_MODEL_REQUIRES tutti)
+  foreach(TUTTI_MODEL image dlrm transformer gpt)
+    set(TUTTI_MODEL_REQUIRES tutti)
+    if(TUTTI_MODEL STREQUAL gpt)
+      set(TUTTI_MODEL_REQUIRES tutti-transformer)
     endif()
     configure_file(cmake/tutti-model.pc.in ${CMAKE_BINARY_DIR}/tutti-${TUTTI_MODEL}.pc @ONLY)
     install(FILES ${CMAKE_BINARY_DIR}/tutti-${TUTTI_MODEL}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,7 +1,7 @@
 # How every folder adds its files. A folder's CMakeLists.txt says
 #   tutti_sources(core a.cc b.cc)        files of tutti::core (above the Torch line)
 #   tutti_sources(torch c.cc)            files of tutti::tutti (below it)
-#   tutti_sources(image d.cc)            files of tutti::image; so too dlrm and gpt
+#   tutti_sources(image d.cc)            files of tutti::image; so too dlrm, transformer and gpt
 #   tutti_test(base_test a_test.cc ...)  one gtest program per folder, next to what it tests; LIBRARIES: what else it links;
 #                                        TRAINER: it starts programs that link LibTorch
 include(GNUInstallDirs)
@@ -79,7 +79,7 @@ set(TUTTI_UNITS
     "base=base" "metrics|trace=trace" "store=store" "doctor|runtime|rendezvous=rendezvous"
     "checkpoint/(memory|sources|tools|torch)=checkpoint_files" "checkpoint=checkpoint"
     "launch/(affinity|monitor)=launch_monitor" "launch/(membership|ssh)=launch_membership" "launch=launch"
-    "parallel/(gradients|optim)=parallel_optim" "parallel/(data_parallel|fully_sharded|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|gpt)=models_\\2")
+    "parallel/(gradients|optim)=parallel_optim" "parallel/(data_parallel|fully_sharded|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|transformer|gpt)=models_\\2")
 # Units of the core that no training step runs. They are compiled at -O1, in three quarters of the time.
 set(TUTTI_COLD_UNITS checkpoint checkpoint_files launch launch_membership launch_monitor rendezvous)
 function(tutti_unit_of folder unit)
@@ -165,7 +165,7 @@ function(tutti_test name)
     target_compile_options(${name} PRIVATE ${TUTTI_QUICK_OPTIONS})
     target_link_libraries(${name} PRIVATE ${test_LIBRARIES} tutti_core GTest::gmock GTest::gtest_main fmt::fmt nlohmann_json::nlohmann_json)
     tutti_compile_options(${name})
-    if(test_LIBRARIES MATCHES "tutti_(torch|image|dlrm|gpt)")
+    if(test_LIBRARIES MATCHES "tutti_(torch|image|dlrm|transformer|gpt)")
       add_test(NAME ${name} COMMAND ${name})
       set_tests_properties(${name} PROPERTIES TIMEOUT 1200 ${TUTTI_TORCH_TEST})
     elseif(test_TRAINER)

@@ -1,14 +1,16 @@
 #pragma once
-// The public API above the Torch line: processes, groups and collectives, samplers, checkpoints, plans, metrics and
-// traces. It never includes LibTorch.
+// The public API above the Torch line: processes, groups and collectives, samplers, checkpoints, the trainer, plans,
+// metrics and traces. It never includes LibTorch.
 #include "tutti/base/file.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/checkpoint/folder/resume.h"
 #include "tutti/checkpoint/io/background_saver.h"
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/io/writer.h"
-#include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/checkpoint/memory/memory_copies.h"
 #include "tutti/checkpoint/open.h"
+#include "tutti/checkpoint/state.h"
+#include "tutti/checkpoint/tensor_file.h"
 #include "tutti/comm/alarm.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
@@ -38,3 +40,4 @@
 #include "tutti/trace/profile_table.h"
 #include "tutti/trace/region.h"
 #include "tutti/trace/timers.h"
+#include "tutti/training/trainer.h"

@@ -32,7 +32,6 @@
 #include "tutti/parallel/tensor/vocab_embedding.h"
 #include "tutti/tensor/autograd_collectives.h"
 #include "tutti/tensor/caching_allocator.h"
-#include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/module_state.h"

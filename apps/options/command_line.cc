@@ -2,26 +2,15 @@
 // nearest known option, and exit code 2.
 #include "apps/options/command_line.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
 
 #include "apps/options/man_page.h"
-#include "tutti/base/env.h"
-#include "tutti/base/log.h"
-#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/tuning.h"
-#include "tutti/rendezvous/identity.h"
-#include "tutti/runtime/process_hooks.h"
 #include "tutti/version.h"
 
 namespace tutti::cli {
@@ -100,85 +89,9 @@ std::optional<Error> empty_value(const CLI::App& app, const std::vector<std::str
   return std::nullopt;
 }
 
-Status take_local_rank(const std::string& given) {
-  if (given.empty() || given == "-1") return {};
-  const auto rank = TUTTI_TRY(whole_number("--local-rank", given, 0, 1 << 20));
-  const auto known = env("LOCAL_RANK");
-  if (known && *known != std::to_string(rank))
-    return usage("--local-rank is " + std::to_string(rank) + ", but LOCAL_RANK is " + *known, "leave the option out");
-  for (const char* size : {"LOCAL_WORLD_SIZE", "WORLD_SIZE"}) {
-    const auto ranks = parse_int(env(size).value_or(""));
-    if (ranks && rank >= *ranks)
-      return usage("--local-rank is " + std::to_string(rank) + ", not below " + size + ", which is " +
-                   std::to_string(*ranks));
-  }
-  ::setenv("LOCAL_RANK", given.c_str(), 1);
-  return {};
-}
-
-void restart_with_settings(const std::vector<std::string>& arguments) {
-  const auto who = rendezvous::identify({}, current_environment());
-  if (!who.ok() || who->started_by == "tutti run") return;
-  // Another launcher may have bound several ranks to cores of their own.
-  const auto missing =
-      launch::missing_settings(env, launch::cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
-  std::error_code unknown;
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  if (missing.empty() || unknown) return;
-  for (const launch::Setting& setting : missing) ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
-  std::vector<std::string> words = {program_invocation_name};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  std::fflush(nullptr);
-  ::execv(self.c_str(), pointers.data());  // a file that is gone by now: the process stays as it is
-}
-
-int exit_code(const Error& error) {
-  constexpr int kUsageError = 2;
-  const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
-                     error.code == Code::kNotFound || error.code == Code::kMismatch || error.code == Code::kUnsupported;
-  const bool is_missing = error.code == Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
-  return usage || is_missing ? kUsageError : 1;
-}
-
 }  // namespace
 
-void add_local_rank(CLI::App& app, std::string& local_rank) {
-  app.add_option("--local-rank,--local_rank", local_rank, "local rank, as torch.distributed.launch passes it")
-      ->group("Ranks")
-      ->type_name("N");
-}
-
-int run_training(const std::vector<std::string>& arguments, const std::string& local_rank,
-                 const std::function<int()>& body) {
-  restart_with_settings(arguments);
-  launch::keep_freed_memory(env);  // each step frees and allocates the same temporaries
-  try {
-    take_local_rank(local_rank).or_throw();
-    return body();
-  } catch (const Exception& failure) {
-    log::error(failure.what());
-    leave_last_words(failure.what());
-    return exit_code(failure.error());
-  } catch (const std::exception& failure) {
-    log::error(failure.what());
-    leave_last_words(failure.what());
-    return 1;
-  }
-}
-
-void tell(const std::string& command, const Error& error) {
-  Error fact = error;
-  fact.hint.clear();
-  std::string text = to_string(fact);
-  if (error.code == Code::kUsage || error.code == Code::kInvalidArgument) text.erase(0, text.find(": ") + 2);
-  std::fprintf(stderr, "%s: %s\n", command.c_str(), text.c_str());
-  if (!error.hint.empty()) std::fprintf(stderr, "hint: %s\n", error.hint.c_str());
-}
-
-std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, const Teller& teller) {
+std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, const Reporter& reporter) {
   if (arguments == std::vector<std::string>{"--man"}) {
     std::fputs(man_page(app).c_str(), stdout);
     return 0;
@@ -193,11 +106,11 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, cons
     const auto rest = app.remaining();
     arguments.resize(arguments.size() - std::min(arguments.size(), rest.size()));
     if (const auto error = empty_value(app, arguments)) {
-      teller(app.get_name(), *error);
+      reporter(app.get_name(), *error);
       return 2;
     }
     if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-' && rest[0] != "--") {
-      teller(app.get_name(), unknown_option(app, rest[0]));
+      reporter(app.get_name(), unknown_option(app, rest[0]));
       return 2;
     }
     return std::nullopt;
@@ -206,16 +119,16 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, cons
     return 0;
   } catch (const CLI::ExtrasError&) {
     const auto rest = app.remaining();
-    teller(app.get_name(), rest.empty() ? usage("unexpected argument") : unknown_options(app, rest));
+    reporter(app.get_name(), rest.empty() ? usage("unexpected argument") : unknown_options(app, rest));
     return 2;
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string what = error.what(), option = what.substr(0, what.find(':'));
-    teller(app.get_name(), Error{.code = Code::kUsage,
-                                 .detail = option + " needs a value",
-                                 .hint = app.get_name() + " --help explains the options"});
+    reporter(app.get_name(), Error{.code = Code::kUsage,
+                                   .detail = option + " needs a value",
+                                   .hint = app.get_name() + " --help explains the options"});
     return 2;
   } catch (const CLI::ParseError& error) {
-    teller(
+    reporter(
         app.get_name(),
         Error{.code = Code::kUsage, .detail = error.what(), .hint = app.get_name() + " --help explains the options"});
     return 2;

@@ -1,372 +1,399 @@
-// One table holds every option: its group in the help, its default as text, its words. What the texts mean together is
-// in pretrain_gpt_interpret.cc.
 #include "apps/options/pretrain_gpt_options.h"
 
-#include <fmt/format.h>
-
-#include <CLI/CLI.hpp>
-
-#include "apps/options/command_line.h"
-#include "tutti/base/text.h"
-#include "tutti/data/tokenizers/bpe.h"
-#include "tutti/data/tokenizers/pretokens.h"
+#include "apps/options/checkpoint_options.h"
 
 namespace tutti::cli {
 namespace {
 
-enum class Takes { kValue, kWords, kNothing };
+constexpr std::int64_t kMostInt = std::numeric_limits<int>::max() / 8;
 
-struct Declared {
-  const char* group;
-  const char* name;
-  Takes takes;
-  const char* by_default;
-  const char* type;
-  const char* words;
-};
+constexpr const char* kOneActivation = "drop one of the two: an MLP has one activation";
+constexpr const char* kOnePrecision = "drop one of the two: a model is computed in one precision";
+constexpr const char* kFixedScale = "drop one of the two: --loss-scale fixes the scale, which the other option adapts";
+constexpr const char* kOneSchedule = "drop one of the two: --step-batch-size-schedule has all batch sizes";
+constexpr const char* kGrowingBatches = "give --train-samples N: steps whose batches grow are not a number of samples";
+constexpr const char* kInSteps = "give the length in steps: --train-iters counts steps, the other samples";
+constexpr const char* kInSamples = "give the length in samples: --train-samples counts samples, the other steps";
+constexpr const char* kOneWarmUp = "drop one of the two: both set the length of the warm-up";
+constexpr const char* kOneSource = "drop one of the two: training has one source of data";
+constexpr const char* kOneTokenizer = "drop one of the two: each is a tokenizer";
 
-constexpr Declared kOptions[] = {
-    {"Model", "--num-layers", Takes::kValue, "", "N", "transformer layers"},
-    {"Model", "--hidden-size", Takes::kValue, "", "N", "hidden dimension of the transformer"},
-    {"Model", "--num-attention-heads", Takes::kValue, "", "N", "attention heads"},
-    {"Model", "--ffn-hidden-size", Takes::kValue, "", "N",
-     "hidden dimension of an MLP (4 x hidden size; with --swiglu two thirds of that, as a multiple of 64)"},
-    {"Model", "--kv-channels", Takes::kValue, "", "N", "dimension of a head (hidden size / heads)"},
-    {"Model", "--group-query-attention", Takes::kNothing, "", "",
-     "grouped-query attention: groups of heads share keys and values"},
-    {"Model", "--num-query-groups", Takes::kValue, "1", "N", "with --group-query-attention: number of groups"},
-    {"Model", "--max-position-embeddings", Takes::kValue, "", "N", "number of positions of the model"},
-    {"Model", "--position-embedding-type", Takes::kValue, "learned_absolute", "KIND", "learned_absolute, rope or none"},
-    {"Model", "--rotary-base", Takes::kValue, "10000", "X", "rope: period of the slowest pair"},
-    {"Model", "--rotary-percent", Takes::kValue, "1", "X", "rope: share of a head's dimension that is rotated"},
-    {"Model", "--normalization", Takes::kValue, "LayerNorm", "KIND", "LayerNorm or RMSNorm"},
-    {"Model", "--norm-epsilon", Takes::kValue, "1e-5", "X", "epsilon added to the variance"},
-    {"Model", "--swiglu", Takes::kNothing, "", "", "use silu(gate) * up in MLPs"},
-    {"Model", "--squared-relu", Takes::kNothing, "", "", "use relu(x)^2 in MLPs instead of GELU"},
-    {"Model", "--disable-bias-linear", Takes::kNothing, "", "", "use linear layers without bias"},
-    {"Model", "--untie-embeddings-and-output-weights", Takes::kNothing, "", "",
-     "give the output layer its own weights"},
-    {"Model", "--make-vocab-size-divisible-by", Takes::kValue, "128", "N",
-     "pad the word embedding to a multiple of N x tensor parallel size rows"},
-    {"Model", "--attention-dropout", Takes::kValue, "0.1", "X", "dropout of the attention weights"},
-    {"Model", "--hidden-dropout", Takes::kValue, "0.1", "X",
-     "dropout of the embedding and of what is added to the residual"},
-    {"Model", "--init-method-std", Takes::kValue, "0.02", "X", "standard deviation of the initial weights"},
-    {"Model", "--seed", Takes::kValue, "1234", "N", "seed of weights, dropout and data"},
-    {"Model", "--bf16", Takes::kNothing, "", "", "compute matrix products in bf16; weights and sums stay f32"},
-    {"Model", "--fp16", Takes::kNothing, "", "",
-     "compute matrix products in f16, with a loss scale (needs LibTorch 2.4)"},
-    {"Model", "--loss-scale", Takes::kValue, "", "X", "fixed loss scale (default: adaptive with --fp16, else none)"},
-    {"Model", "--initial-loss-scale", Takes::kValue, "", "X", "initial value of the adaptive loss scale (4294967296)"},
-    {"Model", "--min-loss-scale", Takes::kValue, "", "X", "least loss scale; an infinity at it ends the run (1)"},
-    {"Model", "--loss-scale-window", Takes::kValue, "", "N",
-     "steps without an infinity before the loss scale doubles (1000)"},
-    {"Model", "--hysteresis", Takes::kValue, "", "N",
-     "number of infinities at which the loss scale begins to be halved (2)"},
-    {"Model", "--fp64", Takes::kNothing, "", "", "compute in f64, to compare grids of ranks"},
-    {"Model", "--deterministic-mode", Takes::kNothing, "", "",
-     "use one compute thread and deterministic operators only"},
+// ---- When an option has an effect
 
-    {"Data", "--data-path", Takes::kWords, "", "WORDS",
-     "tokens: the PREFIX of .bin and .idx files, or WEIGHT PREFIX WEIGHT PREFIX ..."},
-    {"Data", "--split", Takes::kValue, "", "A,B,C",
-     "shares of --data-path for training, validation and test (969, 30, 1)"},
-    {"Data", "--train-data-path", Takes::kWords, "", "WORDS", "training data, instead of --data-path"},
-    {"Data", "--valid-data-path", Takes::kWords, "", "WORDS", "validation data"},
-    {"Data", "--test-data-path", Takes::kWords, "", "WORDS", "test data"},
-    {"Data", "--mock-data", Takes::kNothing, "", "", "mock data: each sample counts up"},
-    {"Data", "--seq-length", Takes::kValue, "", "N", "sequence length in tokens"},
-    {"Data", "--dataloader-type", Takes::kValue, "single", "KIND",
-     "single: shuffle the samples once; cyclic: shuffle them again in each epoch"},
-    {"Data", "--no-data-sharding", Takes::kNothing, "", "", "cyclic: shuffle all data, not the shard of each replica"},
-    {"Data", "--eod-mask-loss", Takes::kNothing, "", "", "do not learn what follows the end of a document"},
-    {"Data", "--reset-position-ids", Takes::kNothing, "", "", "restart positions at each document of a sample"},
-    {"Data", "--reset-attention-mask", Takes::kNothing, "", "", "documents of a sample do not see each other"},
-    {"Data", "--tokenizer-type", Takes::kValue, "", "NAME",
-     "NullTokenizer (needs only --vocab-size), byte, GPT2BPETokenizer or TikTokenizer (default: chosen by the given "
-     "files)"},
-    {"Data", "--vocab-size", Takes::kValue, "", "N",
-     "NullTokenizer: number of tokens; the end of a document is one more"},
-    {"Data", "--vocab-file", Takes::kValue, "", "FILE", "GPT2BPETokenizer: vocab.json"},
-    {"Data", "--merge-file", Takes::kValue, "", "FILE", "GPT2BPETokenizer: merges.txt"},
-    {"Data", "--tokenizer-model", Takes::kValue, "", "FILE",
-     "TikTokenizer: a .tiktoken file, or the .json file of Megatron-LM"},
-    {"Data", "--tiktoken-pattern", Takes::kValue, "", "NAME",
-     "TikTokenizer: how text is cut, v1, v2, gpt2 or cl100k (v2 for the .json file, else gpt2)"},
+using Texts = const OptionTexts&;
+bool draws(Texts texts) { return texts.has("--generate") && texts.number("--temperature") > 0; }
+bool has_least_rate(Texts texts) { return !texts.is("--lr-decay-style", "constant"); }
+bool has_decay(Texts texts) { return has_least_rate(texts) || texts.has("--lr-warmup-fraction"); }
+bool warms_up(Texts texts) {
+  return texts.number("--lr-warmup-iters") > 0 || texts.number("--lr-warmup-samples") > 0 ||
+         texts.number("--lr-warmup-fraction") > 0;
+}
+bool has_plain_decay(Texts texts) { return texts.is("--weight-decay-incr-style", "constant"); }
+bool evaluates(Texts texts) { return texts.number("--eval-iters") > 0; }
+bool has_timers(Texts texts) { return texts.number("--timing-log-level") > 0; }
+bool reads_files(Texts texts) { return !texts.is_given("--mock-data"); }
+bool has_tensor_ranks(Texts texts) { return texts.number("--tensor-model-parallel-size") > 1; }
+bool sends_alike(Texts texts) {
+  return has_tensor_ranks(texts) && texts.number("--pipeline-model-parallel-size") > 1 &&
+         !texts.is_given("--sequence-parallel");
+}
+bool cuts_by_pattern(Texts texts) {
+  return texts.is("--tokenizer-type", "TikTokenizer") || texts.has("--tokenizer-model");
+}
+bool recomputes_layers(Texts texts) { return !texts.is("--recompute-granularity", "selective"); }
 
-    {"Batches", "--micro-batch-size", Takes::kValue, "", "N", "samples of a microbatch on one replica"},
-    {"Batches", "--global-batch-size", Takes::kValue, "", "N",
-     "samples of a step over all replicas (micro batch x data parallel size)"},
-    {"Batches", "--rampup-batch-size", Takes::kWords, "", "N N N",
-     "first global batch size, its increment, and the samples over which it grows"},
-    {"Batches", "--step-batch-size-schedule", Takes::kValue, "", "TEXT",
-     "global batch size from a number of tokens on, such as \"0:768 250B:1536\""},
-    {"Batches", "--decrease-batch-size-if-needed", Takes::kNothing, "", "",
-     "round down a global batch that does not divide evenly"},
-    {"Batches", "--train-iters", Takes::kValue, "", "N", "number of steps (or give --train-samples)"},
-    {"Batches", "--train-samples", Takes::kValue, "", "N", "number of samples (or give --train-iters)"},
+constexpr const char* kConstant = "with --lr-decay-style constant";
+constexpr const char* kNoTimers = "without --timing-log-level 1 or 2";
+bool resumes_path(Texts texts) { return texts.is_active("--resume") && !texts.is("--resume", "never"); }
+const Condition kLoads = {"--load", [](Texts texts) { return texts.has("--load") || resumes_path(texts); }};
 
-    {"Optimizer", "--optimizer", Takes::kValue, "adam", "NAME", "adam (AdamW) or sgd"},
-    {"Optimizer", "--lr", Takes::kValue, "", "X", "learning rate after the warm-up"},
-    {"Optimizer", "--min-lr", Takes::kValue, "0", "X", "learning rate at the end"},
-    {"Optimizer", "--lr-decay-style", Takes::kValue, "linear", "KIND",
-     "constant, linear, cosine, inverse-square-root or WSD"},
-    {"Optimizer", "--lr-decay-iters", Takes::kValue, "", "N",
-     "steps until the learning rate is --min-lr (default: all)"},
-    {"Optimizer", "--lr-decay-samples", Takes::kValue, "", "N",
-     "with --train-samples: samples until the learning rate is --min-lr"},
-    {"Optimizer", "--lr-warmup-iters", Takes::kValue, "0", "N", "steps of a linear warm-up"},
-    {"Optimizer", "--lr-warmup-samples", Takes::kValue, "0", "N", "with --train-samples: samples of the warm-up"},
-    {"Optimizer", "--lr-warmup-fraction", Takes::kValue, "", "X", "length of the warm-up as a share of the decay"},
-    {"Optimizer", "--lr-warmup-init", Takes::kValue, "0", "X", "learning rate at the start of the warm-up"},
-    {"Optimizer", "--lr-wsd-decay-style", Takes::kValue, "exponential", "KIND",
-     "WSD: how the rate falls: linear, cosine, exponential or minus_sqrt"},
-    {"Optimizer", "--lr-wsd-decay-iters", Takes::kValue, "", "N", "WSD: number of last steps in which the rate falls"},
-    {"Optimizer", "--lr-wsd-decay-samples", Takes::kValue, "", "N",
-     "with --train-samples: number of last samples in which the rate falls"},
-    {"Optimizer", "--weight-decay", Takes::kValue, "0.01", "X", "weight decay of matrices; biases and norms have none"},
-    {"Optimizer", "--start-weight-decay", Takes::kValue, "", "X",
-     "weight decay of the first step, with --weight-decay-incr-style"},
-    {"Optimizer", "--end-weight-decay", Takes::kValue, "", "X",
-     "weight decay of the last step, with --weight-decay-incr-style"},
-    {"Optimizer", "--weight-decay-incr-style", Takes::kValue, "constant", "KIND",
-     "change of the weight decay: constant, linear or cosine"},
-    {"Optimizer", "--clip-grad", Takes::kValue, "1", "X", "clip gradients to this global norm; 0: off"},
-    {"Optimizer", "--adam-beta1", Takes::kValue, "0.9", "X", "Adam's beta1: decay of the mean of gradients"},
-    {"Optimizer", "--adam-beta2", Takes::kValue, "0.999", "X", "Adam's beta2: decay of the mean of squared gradients"},
-    {"Optimizer", "--adam-eps", Takes::kValue, "1e-8", "X", "Adam's epsilon"},
-    {"Optimizer", "--sgd-momentum", Takes::kValue, "0.9", "X", "SGD's momentum"},
-    {"Optimizer", "--use-distributed-optimizer", Takes::kNothing, "", "",
-     "shard the optimizer state over the replicas (ZeRO-1)"},
-    {"Optimizer", "--overlap-grad-reduce", Takes::kNothing, "", "", "average gradients while backward runs"},
+// ---- Setters
 
-    {"Ranks", "--tensor-model-parallel-size", Takes::kValue, "1", "N", "ranks that each layer is sharded over"},
-    {"Ranks", "--sequence-parallel", Takes::kNothing, "", "",
-     "shard norms and dropout over these ranks too, by tokens"},
-    {"Ranks", "--pipeline-model-parallel-size", Takes::kValue, "1", "N",
-     "pipeline stages: ranks that the layers are divided among"},
-    {"Ranks", "--num-virtual-stages-per-pipeline-rank", Takes::kValue, "", "N",
-     "virtual stages per pipeline rank (interleaved)"},
-    {"Ranks", "--num-layers-per-virtual-pipeline-stage", Takes::kValue, "", "N",
-     "layers of a virtual stage, instead of --num-virtual-stages-per-pipeline-rank"},
-    {"Ranks", "--microbatch-group-size-per-virtual-pipeline-stage", Takes::kValue, "", "N",
-     "interleaved: microbatches in a row of one virtual stage"},
-    {"Ranks", "--pipeline-schedule", Takes::kValue, "", "NAME",
-     "fill-drain, 1f1b, interleaved, zb-h1 or zb-v (default: 1f1b; interleaved with several stages per rank)"},
-    {"Ranks", "--decoder-first-pipeline-num-layers", Takes::kValue, "", "N", "layers of the first stage"},
-    {"Ranks", "--decoder-last-pipeline-num-layers", Takes::kValue, "", "N", "layers of the last stage"},
-    {"Ranks", "--no-scatter-gather-tensors-in-pipeline", Takes::kNothing, "", "",
-     "between hosts, each tensor rank sends the whole activation, not its part"},
-    {"Ranks", "--context-parallel-size", Takes::kValue, "1", "N",
-     "ranks that each sequence is sharded over (ring attention)"},
-    {"Ranks", "--use-tp-pp-dp-mapping", Takes::kNothing, "", "",
-     "number the ranks in the order tensor, pipeline, data"},
-    {"Ranks", "--distributed-backend", Takes::kValue, "tutti", "NAME", "communication backend: tutti, gloo or mpi"},
-    {"Ranks", "--distributed-timeout-minutes", Takes::kValue, "10", "X", "longest wait for another rank"},
-    {"Ranks", "--recompute-granularity", Takes::kValue, "", "KIND",
-     "full: keep only the inputs of layers, and recompute the layers in backward"},
-    {"Ranks", "--recompute-method", Takes::kValue, "", "KIND",
-     "uniform (recompute runs of layers) or block (recompute the first layers of a stage)"},
-    {"Ranks", "--recompute-num-layers", Takes::kValue, "", "N", "layers of a run or of the block (1)"},
+Setter dropout(double& target) {
+  return value([&target](const std::string& name, const std::string& text) -> Status {
+    target = TUTTI_TRY(real_number(name, text, 0, 1));
+    if (target == 1) return usage(name + " 1: a dropout of 1 leaves nothing", "less than 1");
+    return {};
+  });
+}
 
-    {"Evaluation", "--eval-iters", Takes::kValue, "100", "N", "batches per evaluation; 0: no evaluation"},
-    {"Evaluation", "--eval-interval", Takes::kValue, "", "N", "evaluate every N steps (default: only at the end)"},
-    {"Evaluation", "--skip-train", Takes::kNothing, "", "", "evaluate without training"},
+// For a check, which reads the text.
+Setter one_of(std::vector<std::string> known) {
+  return value([known = std::move(known)](const std::string& name, const std::string& text) {
+    return choose(name, text, known).status();
+  });
+}
 
-    {"Checkpoints", "--save", Takes::kValue, "", "DIR",
-     "save checkpoints to this folder; any grid of ranks can resume from them"},
-    {"Checkpoints", "--save-interval", Takes::kValue, "0", "N", "save every N steps; 0: only at the end"},
-    {"Checkpoints", "--save-retain-interval", Takes::kValue, "0", "N",
-     "with --keep: never delete checkpoints whose step is a multiple of N"},
-    {"Checkpoints", "--keep", Takes::kValue, "0", "N", "keep at most N checkpoints; 0: keep all"},
-    {"Checkpoints", "--async-save", Takes::kNothing, "", "", "continue training while a copy is written"},
-    {"Checkpoints", "--save-dir-per-node", Takes::kNothing, "", "", "--save is a different folder on each node"},
-    {"Checkpoints", "--memory-copy-interval", Takes::kValue, "0", "N",
-     "copy the state every N steps to memory that tutti run keeps, to resume from after a restart; 0: never"},
-    {"Checkpoints", "--load", Takes::kValue, "", "DIR", "resume from the newest checkpoint in this folder"},
-    {"Checkpoints", "--ckpt-step", Takes::kValue, "", "N", "with --load: resume from the checkpoint of this step"},
-    {"Checkpoints", "--exit-on-missing-checkpoint", Takes::kNothing, "", "",
-     "exit if --load has no checkpoint, instead of starting from step 0"},
-    {"Checkpoints", "--finetune", Takes::kNothing, "", "", "load only the weights from --load, and start from step 0"},
-    {"Checkpoints", "--no-load-optim", Takes::kNothing, "", "", "do not load the optimizer state"},
-    {"Checkpoints", "--no-save-optim", Takes::kNothing, "", "", "do not save the optimizer state"},
+Setter blend(TokenBlend& target) {
+  return words([&target](const std::string&, const std::vector<std::string>& words) -> Status {
+    target = TUTTI_TRY(parse_blend(words));
+    return {};
+  });
+}
 
-    {"Output", "--log-interval", Takes::kValue, "100", "N", "print a line every N steps"},
-    {"Output", "--log-throughput", Takes::kNothing, "", "",
-     "print TFLOP/s of a rank, tokens/s, and the share of what the machine's matrix products reach"},
-    {"Output", "--log-params-norm", Takes::kNothing, "", "", "print the norm of the weights"},
-    {"Output", "--log-num-zeros-in-grad", Takes::kNothing, "", "", "print the number of zeros in the gradient"},
-    {"Output", "--timing-log-level", Takes::kValue, "0", "N", "detail of timings: 0, 1 or 2"},
-    {"Output", "--timing-log-option", Takes::kValue, "minmax", "KIND", "timings of which ranks: max, minmax or all"},
-    {"Output", "--tensorboard-dir", Takes::kValue, "", "DIR", "write event files for TensorBoard to this folder"},
-    {"Output", "--tensorboard-log-interval", Takes::kValue, "1", "N", "write to TensorBoard every N steps"},
-    {"Output", "--log-timers-to-tensorboard", Takes::kNothing, "", "", "write timings to TensorBoard too"},
-    {"Output", "--trace", Takes::kValue, "", "FILE",
-     "write a Chrome trace of all ranks (.json), or a folder with one trace per rank"},
-    {"Output", "--exit-interval", Takes::kValue, "0", "N", "exit after a step that is a multiple of N; 0: never"},
-    {"Output", "--exit-duration-in-mins", Takes::kValue, "0", "X", "exit after X minutes; 0: never"},
-    {"Output", "--json", Takes::kNothing, "", "", "end with one line of JSON on standard output"},
+Setter ramp_up(BatchScheduleOptions& target) {
+  return words([&target](const std::string& name, const std::vector<std::string>& words) -> Status {
+    if (words.size() != 3)
+      return usage(name + " needs 3 numbers, not " + std::to_string(words.size()), name + " START INCREMENT SAMPLES");
+    std::int64_t numbers[3];
+    for (std::size_t i = 0; i < 3; ++i) numbers[i] = TUTTI_TRY(whole_number(name, words[i], 0, kMostWhole));
+    target.ramp_up = {numbers[0], numbers[1], numbers[2]};
+    return {};
+  });
+}
 
-    {"Text", "--generate", Takes::kValue, "", "PROMPT",
-     "continue this text after training (with --skip-train at once)"},
-    {"Text", "--generate-tokens", Takes::kValue, "64", "N", "tokens to generate"},
-    {"Text", "--temperature", Takes::kValue, "1", "X", "sampling temperature; 0: always the likeliest token"},
-    {"Text", "--top-k", Takes::kValue, "0", "N", "sample among the N likeliest tokens; 0: all"},
-};
+Setter minutes(double& seconds) {
+  return value([&seconds](const std::string& name, const std::string& text) -> Status {
+    seconds = 60 * TUTTI_TRY(real_number(name, text, 0, kAnyReal));
+    return {};
+  });
+}
+
+Setter timeout(Duration& target) {
+  return value([&target](const std::string& name, const std::string& text) -> Status {
+    const double minutes = TUTTI_TRY(real_number(name, text, 0, 1e6));
+    if (minutes <= 0) return usage(name + " needs a number above 0");
+    target = from_seconds(60 * minutes);
+    return {};
+  });
+}
+
+// ---- The table
+
+OptionGroup model(PretrainGptCommand& command) {
+  auto& o = command.options;
+  auto& s = o.model;
+  return {
+      "Model",
+      {{"--num-layers", "N", "", "transformer layers", whole(s.layers, 1, kMostInt)},
+       {"--hidden-size", "N", "", "hidden dimension of the transformer", whole(s.hidden, 1, kMostInt)},
+       {"--num-attention-heads", "N", "", "attention heads", whole(s.heads, 1, kMostInt)},
+       {"--ffn-hidden-size", "N", "",
+        "hidden dimension of an MLP (4 x hidden size; with --swiglu two thirds of that, as a multiple of 64)",
+        whole(s.ffn, 1, kMostInt)},
+       {"--kv-channels", "N", "", "dimension of a head (hidden size / heads)", whole(s.head_size, 1, kMostInt)},
+       {"--group-query-attention", "", "", "grouped-query attention: groups of heads share keys and values",
+        flag_only()},
+       {"--num-query-groups", "N", "1", "with --group-query-attention: number of groups",
+        whole(s.query_groups, 1, kMostInt), needs("--group-query-attention", "", "give both")},
+       {"--max-position-embeddings", "N", "", "number of positions of the model", whole(s.positions, 1, kMostInt)},
+       {"--position-embedding-type", "KIND", "learned_absolute", "learned_absolute, rope or none",
+        choice(s.position, {"learned_absolute", "rope", "none"})},
+       {"--rotary-base", "X", "10000", "rope: period of the slowest pair", real(s.rotary_base, 1),
+        only_with("--position-embedding-type rope")},
+       {"--rotary-percent", "X", "1", "rope: share of a head's dimension that is rotated", real(s.rotary_percent, 0, 1),
+        only_with("--position-embedding-type rope")},
+       {"--normalization", "KIND", "LayerNorm", "LayerNorm or RMSNorm", choice(s.norm, {"LayerNorm", "RMSNorm"})},
+       {"--norm-epsilon", "X", "1e-5", "epsilon added to the variance", real(s.norm_epsilon, 0)},
+       {"--swiglu", "", "", "use silu(gate) * up in MLPs", flag_only(), excludes("--squared-relu", kOneActivation)},
+       {"--squared-relu", "", "", "use relu(x)^2 in MLPs instead of GELU", flag_only()},
+       {"--disable-bias-linear", "", "", "use linear layers without bias", flag_off(s.bias)},
+       {"--untie-embeddings-and-output-weights", "", "", "give the output layer its own weights", flag_off(s.tied)},
+       {"--make-vocab-size-divisible-by", "N", "128",
+        "pad the word embedding to a multiple of N x tensor parallel size rows",
+        whole(s.vocabulary_divisible_by, 1, kMostInt)},
+       {"--attention-dropout", "X", "0.1", "dropout of the attention weights", dropout(s.attention_dropout)},
+       {"--hidden-dropout", "X", "0.1", "dropout of the embedding and of what is added to the residual",
+        dropout(s.hidden_dropout)},
+       {"--init-method-std", "X", "0.02", "standard deviation of the initial weights", real(s.initial_deviation, 0)},
+       {"--seed", "N", "1234", "seed of weights, dropout and data",
+        whole(s.seed, 0, std::numeric_limits<std::uint32_t>::max())},
+       {"--bf16", "", "", "compute matrix products in bf16; weights and sums stay f32", flag_only(),
+        excludes("--fp16", kOnePrecision) + excludes("--fp64", kOnePrecision)},
+       {"--fp16", "", "", "compute matrix products in f16, with a loss scale (needs LibTorch 2.4)", flag_only(),
+        excludes("--fp64", kOnePrecision)},
+       {"--loss-scale", "X", "", "fixed loss scale (default: adaptive with --fp16, else none)", text_only()},
+       {"--initial-loss-scale", "X", "", "initial value of the adaptive loss scale (4294967296)", text_only(),
+        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
+       {"--min-loss-scale", "X", "", "least loss scale; an infinity at it ends the run (1)", text_only(),
+        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
+       {"--loss-scale-window", "N", "", "steps without an infinity before the loss scale doubles (1000)", text_only(),
+        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
+       {"--hysteresis", "N", "", "number of infinities at which the loss scale begins to be halved (2)", text_only(),
+        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
+       {"--fp64", "", "", "compute in f64, to compare grids of ranks", flag_only()},
+       {"--deterministic-mode", "", "", "use one compute thread and deterministic operators only",
+        flag(o.deterministic)}}};
+}
+
+OptionGroup data(PretrainGptCommand& command) {
+  auto& o = command.options;
+  return {
+      "Data",
+      {{"--data-path", "WORDS", "", "tokens: the PREFIX of .bin and .idx files, or WEIGHT PREFIX WEIGHT PREFIX ...",
+        blend(o.data.divided),
+        excludes("--mock-data", kOneSource) + excludes("--train-data-path", kOneSource) +
+            excludes("--valid-data-path", kOneSource) + excludes("--test-data-path", kOneSource)},
+       {"--split", "A,B,C", "", "shares of --data-path for training, validation and test (969, 30, 1)", text_only(),
+        no_effect("with --mock-data", {"", reads_files})},
+       {"--train-data-path", "WORDS", "", "training data, instead of --data-path", blend(o.data.apart[0]),
+        excludes("--mock-data", kOneSource)},
+       {"--valid-data-path", "WORDS", "", "validation data", blend(o.data.apart[1]),
+        excludes("--mock-data", kOneSource)},
+       {"--test-data-path", "WORDS", "", "test data", blend(o.data.apart[2]), excludes("--mock-data", kOneSource)},
+       {"--mock-data", "", "", "mock data: each sample counts up", flag(o.data.mock)},
+       {"--seq-length", "N", "", "sequence length in tokens", whole(o.model.sequence_length, 1, kMostInt)},
+       {"--dataloader-type", "KIND", "single",
+        "single: shuffle the samples once; cyclic: shuffle them again in each epoch", one_of({"single", "cyclic"})},
+       {"--no-data-sharding", "", "", "cyclic: shuffle all data, not the shard of each replica", flag_only(),
+        needs("--dataloader-type cyclic")},
+       {"--eod-mask-loss", "", "", "do not learn what follows the end of a document", flag_only()},
+       {"--reset-position-ids", "", "", "restart positions at each document of a sample", flag(o.reset_positions)},
+       {"--reset-attention-mask", "", "", "documents of a sample do not see each other", flag(o.reset_attention)},
+       {"--tokenizer-type", "NAME", "",
+        "NullTokenizer (needs only --vocab-size), byte, GPT2BPETokenizer or TikTokenizer (default: chosen by the given "
+        "files)",
+        one_of({"NullTokenizer", "byte", "GPT2BPETokenizer", "TikTokenizer"})},
+       {"--vocab-size", "N", "", "NullTokenizer: number of tokens; the end of a document is one more", text_only()},
+       {"--vocab-file", "FILE", "", "GPT2BPETokenizer: vocab.json", text_only(),
+        excludes("--tokenizer-model", kOneTokenizer)},
+       {"--merge-file", "FILE", "", "GPT2BPETokenizer: merges.txt", text_only(),
+        excludes("--tokenizer-model", kOneTokenizer)},
+       {"--tokenizer-model", "FILE", "", "TikTokenizer: a .tiktoken file, or the .json file of Megatron-LM",
+        text_only()},
+       {"--tiktoken-pattern", "NAME", "",
+        "TikTokenizer: how text is cut, v1, v2, gpt2 or cl100k (v2 for the .json file, else gpt2)", text_only(),
+        no_effect("without --tokenizer-type TikTokenizer", {"", cuts_by_pattern})}}};
+}
+
+OptionGroup batches(PretrainGptCommand& command) {
+  auto& o = command.options;
+  auto& b = o.batches;
+  return {"Batches",
+          {{"--micro-batch-size", "N", "", "samples of a microbatch on one replica", whole(b.micro_batch, 1, kMostInt)},
+           {"--global-batch-size", "N", "", "samples of a step over all replicas (micro batch x data parallel size)",
+            whole(b.global_batch, 1), excludes("--step-batch-size-schedule", kOneSchedule)},
+           {"--rampup-batch-size", "N N N", "",
+            "first global batch size, its increment, and the samples over which it grows", ramp_up(b),
+            excludes("--step-batch-size-schedule", kOneSchedule)},
+           {"--step-batch-size-schedule", "TEXT", "",
+            "global batch size from a number of tokens on, such as \"0:768 250B:1536\"", text_only()},
+           {"--decrease-batch-size-if-needed", "", "", "round down a global batch that does not divide evenly",
+            flag(b.decrease_if_needed)},
+           {"--train-iters", "N", "", "number of steps (or give --train-samples)", whole(o.train_steps, 1),
+            excludes("--train-samples", "drop one of the two: both set the length of the training") +
+                excludes("--rampup-batch-size", kGrowingBatches) +
+                excludes("--step-batch-size-schedule", kGrowingBatches) + excludes("--lr-decay-samples", kInSteps) +
+                excludes("--lr-warmup-samples", kInSteps) + excludes("--lr-wsd-decay-samples", kInSteps)},
+           {"--train-samples", "N", "", "number of samples (or give --train-iters)", whole(o.train_samples, 1),
+            excludes("--lr-decay-iters", kInSamples) + excludes("--lr-warmup-iters", kInSamples) +
+                excludes("--lr-wsd-decay-iters", kInSamples)}}};
+}
+
+OptionGroup optimizer(PretrainGptCommand& command) {
+  auto& o = command.options;
+  auto& t = o.optimizer;
+  auto& rate = t.learning_rate;
+  return {
+      "Optimizer",
+      {{"--optimizer", "NAME", "adam", "adam (AdamW) or sgd",
+        choice_of<bool>(t.adam, {{"adam", true}, {"sgd", false}})},
+       {"--lr", "X", "", "learning rate after the warm-up", real(rate.most, 0)},
+       {"--min-lr", "X", "0", "learning rate at the end", real(rate.least, 0),
+        no_effect(kConstant, {"", has_least_rate})},
+       {"--lr-decay-style", "KIND", "linear", "constant, linear, cosine, inverse-square-root or WSD",
+        choice(rate.style, {"constant", "linear", "cosine", "inverse-square-root", "WSD"})},
+       {"--lr-decay-iters", "N", "", "steps until the learning rate is --min-lr (default: all)", whole(t.decay.steps),
+        no_effect(kConstant, {"", has_decay})},
+       {"--lr-decay-samples", "N", "", "with --train-samples: samples until the learning rate is --min-lr",
+        whole(t.decay.samples), no_effect(kConstant, {"", has_decay})},
+       {"--lr-warmup-iters", "N", "0", "steps of a linear warm-up", whole(t.warm_up.steps)},
+       {"--lr-warmup-samples", "N", "0", "with --train-samples: samples of the warm-up", whole(t.warm_up.samples)},
+       {"--lr-warmup-fraction", "X", "", "length of the warm-up as a share of the decay",
+        real(t.warm_up_fraction, 0, 1),
+        excludes("--lr-warmup-iters", kOneWarmUp) + excludes("--lr-warmup-samples", kOneWarmUp)},
+       {"--lr-warmup-init", "X", "0", "learning rate at the start of the warm-up", real(rate.at_start, 0),
+        no_effect("without a warm-up", {"", warms_up})},
+       {"--lr-wsd-decay-style", "KIND", "exponential",
+        "WSD: how the rate falls: linear, cosine, exponential or minus_sqrt",
+        choice(rate.anneal, {"linear", "cosine", "exponential", "minus_sqrt"}), only_with("--lr-decay-style WSD")},
+       {"--lr-wsd-decay-iters", "N", "", "WSD: number of last steps in which the rate falls", whole(t.anneal.steps),
+        only_with("--lr-decay-style WSD")},
+       {"--lr-wsd-decay-samples", "N", "", "with --train-samples: number of last samples in which the rate falls",
+        whole(t.anneal.samples), only_with("--lr-decay-style WSD")},
+       {"--weight-decay", "X", "0.01", "weight decay of matrices; biases and norms have none",
+        real(t.weight_decay.start, 0),
+        no_effect(
+            "with --weight-decay-incr-style linear or cosine: it goes from --start-weight-decay to --end-weight-decay",
+            {"", has_plain_decay})},
+       {"--start-weight-decay", "X", "", "weight decay of the first step, with --weight-decay-incr-style", text_only()},
+       {"--end-weight-decay", "X", "", "weight decay of the last step, with --weight-decay-incr-style", text_only()},
+       {"--weight-decay-incr-style", "KIND", "constant", "change of the weight decay: constant, linear or cosine",
+        choice(t.weight_decay.style, {"constant", "linear", "cosine"})},
+       {"--clip-grad", "X", "1", "clip gradients to this global norm; 0: off", real(t.clip_grad, 0)},
+       {"--adam-beta1", "X", "0.9", "Adam's beta1: decay of the mean of gradients", real(t.beta1, 0, 1),
+        only_with("--optimizer adam")},
+       {"--adam-beta2", "X", "0.999", "Adam's beta2: decay of the mean of squared gradients", real(t.beta2, 0, 1),
+        only_with("--optimizer adam")},
+       {"--adam-eps", "X", "1e-8", "Adam's epsilon", real(t.epsilon, 0), only_with("--optimizer adam")},
+       {"--sgd-momentum", "X", "0.9", "SGD's momentum", real(t.momentum, 0, 1), only_with("--optimizer sgd")},
+       {"--use-distributed-optimizer", "", "", "shard the optimizer state over the replicas (ZeRO-1)",
+        flag(o.parallel.shard_optimizer)},
+       {"--overlap-grad-reduce", "", "", "average gradients while backward runs", flag(o.parallel.overlap_gradients)}}};
+}
+
+OptionGroup ranks(PretrainGptCommand& command) {
+  auto& p = command.options.parallel;
+  return {"Ranks",
+          {{"--tensor-model-parallel-size", "N", "1", "ranks that each layer is sharded over",
+            whole(p.grid.tensor, 1, kMostInt)},
+           {"--sequence-parallel", "", "", "shard norms and dropout over these ranks too, by tokens", flag_only(),
+            no_effect("without --tensor-model-parallel-size 2 or more", {"", has_tensor_ranks})},
+           {"--pipeline-model-parallel-size", "N", "1", "pipeline stages: ranks that the layers are divided among",
+            whole(p.grid.pipeline, 1, kMostInt)},
+           {"--num-virtual-stages-per-pipeline-rank", "N", "", "virtual stages per pipeline rank (interleaved)",
+            whole(p.chunks, 1, kMostInt),
+            excludes("--num-layers-per-virtual-pipeline-stage",
+                     "drop one of the two: both set the number of stages of a rank")},
+           {"--num-layers-per-virtual-pipeline-stage", "N", "",
+            "layers of a virtual stage, instead of --num-virtual-stages-per-pipeline-rank", text_only()},
+           {"--microbatch-group-size-per-virtual-pipeline-stage", "N", "",
+            "interleaved: microbatches in a row of one virtual stage", whole(p.microbatch_group, 1, kMostInt)},
+           {"--pipeline-schedule", "NAME", "",
+            "fill-drain, 1f1b, interleaved, zb-h1 or zb-v (default: 1f1b; interleaved with several stages per rank)",
+            text_only()},
+           {"--decoder-first-pipeline-num-layers", "N", "", "layers of the first stage",
+            whole(p.first_stage_layers, 0, kMostInt)},
+           {"--decoder-last-pipeline-num-layers", "N", "", "layers of the last stage",
+            whole(p.last_stage_layers, 0, kMostInt)},
+           {"--no-scatter-gather-tensors-in-pipeline", "", "",
+            "between hosts, each tensor rank sends the whole activation, not its part", flag_off(p.split_messages),
+            no_effect("without --tensor-model-parallel-size and --pipeline-model-parallel-size of 2 or more, or with "
+                      "--sequence-parallel",
+                      {"", sends_alike})},
+           {"--context-parallel-size", "N", "1", "ranks that each sequence is sharded over (ring attention)",
+            whole(p.grid.context, 1, kMostInt)},
+           {"--use-tp-pp-dp-mapping", "", "", "number the ranks in the order tensor, pipeline, data", flag_only()},
+           {"--distributed-backend", "NAME", "tutti", "communication backend: tutti, gloo or mpi",
+            choice(command.backend, {"tutti", "gloo", "mpi"}),
+            rejects("--distributed-backend nccl", "pretrain_gpt computes on CPUs", "tutti, gloo or mpi")},
+           {"--distributed-timeout-minutes", "X", "10", "longest wait for another rank",
+            timeout(command.collective_timeout)},
+           {"--recompute-granularity", "KIND", "",
+            "full: keep only the inputs of layers, and recompute the layers in backward", one_of({"full", "selective"}),
+            no_effect("with selective: attention scores are always recomputed in backward", {"", recomputes_layers})},
+           {"--recompute-method", "KIND", "",
+            "uniform (recompute runs of layers) or block (recompute the first layers of a stage)",
+            one_of({"uniform", "block"})},
+           {"--recompute-num-layers", "N", "", "layers of a run or of the block (1)",
+            whole(p.recompute.layers, 1, kMostInt)}}};
+}
+
+OptionGroup evaluation(PretrainGptCommand& command) {
+  auto& o = command.options;
+  return {"Evaluation",
+          {{"--eval-iters", "N", "100", "batches per evaluation; 0: no evaluation", whole(o.evaluation.iterations)},
+           {"--eval-interval", "N", "", "evaluate every N steps (default: only at the end)",
+            whole(o.evaluation.interval, 1), no_effect("with --eval-iters 0", {"", evaluates})},
+           {"--skip-train", "", "", "evaluate without training", flag(o.skip_train)}}};
+}
+
+OptionGroup checkpoints(PretrainGptCommand& command) {
+  auto& o = command.options;
+  OptionGroup group = checkpoint_options(o.checkpoints);
+  also_called(group, "--save-dir", "--save");
+  const std::vector<Option> more = {
+      {"--async-save", "", "", "continue training while a copy is written", flag(o.checkpoints.in_background),
+       needs("--save-dir", "", "say where to save: --save-dir DIR")},
+      {"--load", "DIR", "", "resume from the newest checkpoint in this folder; start at step 0 if it has none",
+       text(o.load), excludes({"--resume (a path)", resumes_path}, "drop one of the two: both say where to start")},
+      {"--ckpt-step", "N", "", "with --load: resume from the checkpoint of this step", text_only(), needs(kLoads)},
+      {"--exit-on-missing-checkpoint", "", "", "exit if --load has no checkpoint, instead of starting from step 0",
+       flag(o.must_load), needs("--load")},
+      {"--finetune", "", "", "load only the weights from --load, and start from step 0", flag(o.weights_only),
+       needs(kLoads)},
+      {"--no-load-optim", "", "", "do not load the optimizer state", flag_off(o.load_optimizer), needs(kLoads)},
+      {"--no-save-optim", "", "", "do not save the optimizer state", flag_off(o.save_optimizer),
+       only_with("--save-dir")}};
+  group.options.insert(group.options.end(), more.begin(), more.end());
+  return group;
+}
+
+OptionGroup output(PretrainGptCommand& command) {
+  auto& o = command.options;
+  auto& r = o.report;
+  return {"Output",
+          {{"--log-interval", "N", "100", "print a line every N steps", whole(r.log_interval, 1)},
+           {"--log-throughput", "", "",
+            "print TFLOP/s of a rank, tokens/s, and the share of what the machine's matrix products reach",
+            flag(r.throughput)},
+           {"--log-params-norm", "", "", "print the norm of the weights", flag(r.parameter_norm)},
+           {"--log-num-zeros-in-grad", "", "", "print the number of zeros in the gradient", flag(r.zero_gradients)},
+           {"--timing-log-level", "N", "0", "detail of timings: 0, 1 or 2", whole(r.timing_level, 0, 2)},
+           {"--timing-log-option", "KIND", "minmax", "timings of which ranks: max, minmax or all",
+            choice(r.timing, {"max", "minmax", "all"}), no_effect(kNoTimers, {"", has_timers})},
+           {"--tensorboard-dir", "DIR", "", "write event files for TensorBoard to this folder", text(r.tensorboard)},
+           {"--tensorboard-log-interval", "N", "1", "write to TensorBoard every N steps",
+            whole(r.tensorboard_interval, 1), only_with("--tensorboard-dir")},
+           {"--log-timers-to-tensorboard", "", "", "write timings to TensorBoard too", flag(r.timers_to_tensorboard),
+            needs("--tensorboard-dir")},
+           {"--trace", "FILE", "", "write a Chrome trace of all ranks (.json), or a folder with one trace per rank",
+            text(r.trace)},
+           {"--exit-interval", "N", "0", "exit after a step that is a multiple of N; 0: never", whole(o.exit_interval)},
+           {"--exit-duration-in-mins", "X", "0", "exit after X minutes; 0: never", minutes(o.exit_after_seconds)},
+           {"--json", "", "", "end with one line of JSON on standard output", flag(r.json)}}};
+}
+
+OptionGroup generation(PretrainGptCommand& command) {
+  auto& g = command.options.generate;
+  return {
+      "Text",
+      {{"--generate", "PROMPT", "", "continue this text after training (with --skip-train at once)", text(g.prompt)},
+       {"--generate-tokens", "N", "64", "tokens to generate", whole(g.tokens, 1, kMostInt), only_with("--generate")},
+       {"--temperature", "X", "1", "sampling temperature; 0: always the likeliest token", real(g.temperature, 0),
+        only_with("--generate")},
+       {"--top-k", "N", "0", "sample among the N likeliest tokens; 0: all", whole(g.top_k, 0, kMostInt),
+        no_effect("without --generate, or with --temperature 0", {"", draws})}}};
+}
 
 }  // namespace
 
-void PretrainGptCommandLine::declare(CLI::App& app) {
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  for (const auto& option : kOptions) {
-    const std::string words =
-        *option.by_default ? fmt::format("{} ({})", option.words, option.by_default) : std::string(option.words);
-    CLI::Option* made = nullptr;
-    switch (option.takes) {
-      case Takes::kValue:
-        texts_.values[option.name] = option.by_default;
-        made = app.add_option(option.name, texts_.values[option.name], words)->type_name(option.type);
-        break;
-      case Takes::kWords:
-        made = app.add_option(option.name, texts_.words[option.name], words)
-                   ->type_name(option.type)
-                   ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
-                   ->expected(1, 1 << 20);
-        break;
-      case Takes::kNothing:
-        made = app.add_flag(option.name, texts_.flags[option.name] = false, words);
-        break;
-    }
-    declared_[option.name] = made->group(option.group);
-  }
-  for (const auto* foreign : {&rejected_pretraining_options(), &ignored_pretraining_options()})  // not in the help
-    for (const auto& option : *foreign) {
-      auto*& made = foreign_[option.name];
-      if (option.takes_value) {
-        made = app.add_option(option.name, unused_, "")
-                   ->group("")
-                   ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-                   ->expected(1, 1 << 20);
-      } else {
-        made = app.add_flag(std::string(option.name))->group("");
-      }
-    }
-}
-
-Status PretrainGptCommandLine::reject() const {
-  static constexpr ForeignOption kNccl = {"--distributed-backend nccl", true, "pretrain_gpt computes on CPUs",
-                                          "tutti, gloo or mpi"};
-  std::vector<const ForeignOption*> given;
-  for (const auto& option : rejected_pretraining_options())
-    if (foreign_.at(option.name)->count() > 0) given.push_back(&option);
-  if (texts_.value("--distributed-backend") == "nccl") given.push_back(&kNccl);
-  if (given.empty()) return {};
-  if (given.size() == 1)
-    return usage(fmt::format("{} is not supported: {}", given[0]->name, given[0]->why), given[0]->instead);
-  std::string all = fmt::format("{} options are not supported:", given.size());
-  for (const auto* option : given)
-    all += fmt::format("\n  {}: {} (hint: {})", option->name, option->why, option->instead);
-  return usage(all);
-}
-
-Error PretrainGptCommandLine::with_rejected(const Error& mistake) const {
-  const Status rejected = reject();
-  if (rejected.ok()) return mistake;
-  const auto text = [](const Error& error) {
-    return error.detail + (error.hint.empty() ? "" : " (hint: " + error.hint + ")");
-  };
-  return usage(text(mistake) + "\n" + text(rejected.error()));
-}
-
-Result<gpt::Options> PretrainGptCommandLine::interpret(const Tokenizer* tokenizer) const {
-  TUTTI_TRY(reject());
-  std::int64_t vocabulary = 0;
-  if (tokenizer) {
-    vocabulary = tokenizer->vocabulary();
-  } else {
-    if (!texts_.has("--vocab-size"))
-      return usage("there is no vocabulary: neither --vocab-size nor a tokenizer is given",
-                   "--vocab-size N, --tokenizer-type byte, or --vocab-file and --merge-file");
-    // NullTokenizer has one more, for the end of a document.
-    vocabulary = 1 + TUTTI_TRY(whole_number("--vocab-size", texts_.value("--vocab-size"), 1, std::int64_t(1) << 30));
-  }
-  auto options = TUTTI_TRY(interpret_pretraining(texts_, vocabulary));
-  options.reset_positions = texts_.flag("--reset-position-ids");
-  options.reset_attention = texts_.flag("--reset-attention-mask");
-  for (const auto& [flag, token] : {std::pair("--eod-mask-loss", &options.masked_token),
-                                    {"--reset-position-ids", &options.end_of_document},
-                                    {"--reset-attention-mask", &options.end_of_document}}) {
-    if (!texts_.flag(flag)) continue;
-    *token = vocabulary - 1;
-    if (tokenizer) *token = tokenizer->end_of_document();
-    if (!*token) return usage(std::string(flag) + ": the tokenizer has no token for the end of a document");
-  }
-  if (options.generate.prompt && !tokenizer)
-    return usage("--generate needs a tokenizer to read the prompt and to write text",
-                 "--tokenizer-type byte, or --vocab-file and --merge-file");
-  return options;
-}
-
-Result<std::unique_ptr<Tokenizer>> PretrainGptCommandLine::tokenizer() const {
-  TUTTI_TRY(reject());
-  const std::string &type = texts_.value("--tokenizer-type"), &vocabulary = texts_.value("--vocab-file"),
-                    &merges = texts_.value("--merge-file"), &model = texts_.value("--tokenizer-model"),
-                    &given_pattern = texts_.value("--tiktoken-pattern");
-  const bool has_pair = !vocabulary.empty() || !merges.empty(), has_model = !model.empty();
-  TUTTI_TRY(check_pairs(texts_));
-  const std::vector<std::string> types = {"NullTokenizer", "byte", "GPT2BPETokenizer", "TikTokenizer"};
-  std::size_t kind = has_pair ? 2 : has_model ? 3 : 0;
-  if (!type.empty()) {
-    kind = TUTTI_TRY(choose("--tokenizer-type", type, types));
-    if (kind != 2 && has_pair) return usage("--tokenizer-type " + type + " reads no --vocab-file");
-    if (kind != 3 && has_model) return usage("--tokenizer-type " + type + " reads no --tokenizer-model");
-  }
-  if (kind > 0 && texts_.has("--vocab-size"))
-    return usage("--vocab-size is for NullTokenizer: of another tokenizer it is known", "leave it out");
-  if (kind == 0) return std::unique_ptr<Tokenizer>();
-  if (kind == 1) return byte_tokenizer();
-  if (kind == 2 && (vocabulary.empty() || merges.empty()))
-    return usage(std::string(vocabulary.empty() ? "--vocab-file" : "--merge-file") + " is missing",
-                 "GPT-2's tokenizer has two files: vocab.json and merges.txt");
-  if (kind == 3 && model.empty())
-    return usage("--tokenizer-model is missing: a .tiktoken file, or the .json file of Megatron-LM");
-  BpeVocabulary learned = kind == 2 ? TUTTI_TRY(read_vocabulary(vocabulary, merges)) : TUTTI_TRY(read_tiktoken(model));
-  const std::string_view pattern = TUTTI_TRY(pretoken_pattern(given_pattern.empty() ? learned.pattern : given_pattern));
-  return bpe_tokenizer(std::move(learned), pattern);
-}
-
-Result<std::string> PretrainGptCommandLine::backend() const {
-  TUTTI_TRY(reject());
-  const std::string& given = texts_.value("--distributed-backend");
-  (void)TUTTI_TRY(choose("--distributed-backend", given, {"tutti", "gloo", "mpi"}));
-  return given;
-}
-
-Result<Duration> PretrainGptCommandLine::collective_timeout() const {
-  constexpr const char* kName = "--distributed-timeout-minutes";
-  const double minutes = TUTTI_TRY(real_number(kName, texts_.value(kName), 0, 1e6));
-  if (minutes <= 0) return usage(std::string(kName) + " needs a number above 0");
-  return from_seconds(60 * minutes);
-}
-
-std::vector<std::string> PretrainGptCommandLine::without_effect() const {
-  std::set<std::string> given;
-  for (const auto& [name, option] : declared_)
-    if (option->count() > 0) given.insert(name);
-  std::vector<std::string> sentences = options_without_effect(texts_, given);
-  for (const auto& option : ignored_pretraining_options())
-    if (foreign_.at(option.name)->count() > 0)
-      sentences.push_back(fmt::format("{} has no effect: {}", option.name, option.why));
-  return sentences;
-}
-
-std::vector<std::pair<std::string, std::string>> PretrainGptCommandLine::texts() const {
-  std::vector<std::pair<std::string, std::string>> texts;
-  for (const auto& [name, value] : texts_.values) texts.emplace_back(name, value.empty() ? "not given" : value);
-  for (const auto& [name, words] : texts_.words)
-    texts.emplace_back(name, words.empty() ? "not given" : join(words, " "));
-  for (const auto& [name, value] : texts_.flags) texts.emplace_back(name, value ? "given" : "not given");
-  return texts;
+OptionTable pretrain_gpt_options(PretrainGptCommand& command) {
+  command.options.batches.global_batch = 0;  // not given: micro batch x data parallel size
+  return {.groups = {model(command), data(command), batches(command), optimizer(command), ranks(command),
+                     evaluation(command), checkpoints(command), output(command), generation(command)},
+          .foreign = options_of_megatron(),
+          .checks = pretrain_gpt_checks(command)};
 }
 
 }  // namespace tutti::cli

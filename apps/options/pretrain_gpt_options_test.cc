@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <CLI/CLI.hpp>
-
-#include "apps/options/command_line.h"
+#include "apps/options/option_parser.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {
@@ -26,15 +24,23 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+constexpr ProgramHelp kHelp = {"pretrain_gpt", "", ""};
+
+// A command line, and the mistake in it.
+struct Parsed {
+  PretrainGptCommand command;
+  OptionParser line{kHelp, pretrain_gpt_options(command)};
+  std::optional<Error> mistake;
+
+  explicit Parsed(const std::vector<std::string>& words) {
+    line.parse(words, [&](const std::string&, const Error& error) { mistake = error; });
+  }
+};
+
 Result<gpt::Options> read(const std::string& more, int world = 1, const std::string& base = kSmall) {
-  PretrainGptCommandLine line;
-  CLI::App app("", "pretrain_gpt");
-  line.declare(app);
-  const auto words = words_of(base + more);
-  std::vector<std::string> reversed(words.rbegin(), words.rend());
-  app.parse(reversed);
-  const auto tokenizer = TUTTI_TRY(line.tokenizer());
-  return gpt::for_world(TUTTI_TRY(line.interpret(tokenizer.get())), world);
+  const Parsed parsed(words_of(base + more));
+  if (parsed.mistake) return *parsed.mistake;
+  return gpt::for_world(parsed.command.options, world);
 }
 
 std::string refusal(const std::string& more, int world = 1, const std::string& base = kSmall) {
@@ -44,12 +50,12 @@ std::string refusal(const std::string& more, int world = 1, const std::string& b
 
 TEST(PretrainGptOptions, DefaultsAreThoseOfMegatron) {
   const auto options = read("").or_throw();
-  EXPECT_EQ(options.shape.ffn, 128);
-  EXPECT_EQ(options.shape.head_size, 8);
-  EXPECT_EQ(options.shape.groups, 4);
-  EXPECT_EQ(options.shape.vocabulary, 100) << "NullTokenizer has one more for the end of a document";
-  EXPECT_TRUE(options.shape.tied);
-  EXPECT_EQ(options.attention_dropout, 0.1);
+  EXPECT_EQ(options.model.ffn, 128);
+  EXPECT_EQ(options.model.head_size, 8);
+  EXPECT_EQ(options.model.query_groups, 4);
+  EXPECT_EQ(options.model.vocabulary, 100) << "NullTokenizer has one more for the end of a document";
+  EXPECT_TRUE(options.model.tied);
+  EXPECT_EQ(options.model.attention_dropout, 0.1);
   EXPECT_EQ(options.optimizer.clip_grad, 1);
   EXPECT_EQ(options.optimizer.weight_decay.end, 0.01);
   EXPECT_EQ(options.batches.global_batch, 2) << "micro batch x data parallel size";
@@ -57,7 +63,7 @@ TEST(PretrainGptOptions, DefaultsAreThoseOfMegatron) {
   EXPECT_EQ(options.optimizer.learning_rate.decay_samples, 20);
   EXPECT_EQ(gpt::steps_left(options, 0), 10);
   EXPECT_EQ(gpt::steps_left(options, 14), 3);
-  EXPECT_EQ(read("--swiglu").or_throw().shape.ffn, 64);
+  EXPECT_EQ(read("--swiglu").or_throw().model.ffn, 64);
 }
 
 TEST(PretrainGptOptions, ALossScaleAdaptsWithF16AloneAndIsFixedWithAll) {
@@ -91,32 +97,10 @@ TEST(PretrainGptOptions, BatchesThatGrowAreCountedInSamples) {
   auto options = read("--global-batch-size 8 --rampup-batch-size 4 4 16", 1, kSamples).or_throw();
   EXPECT_EQ(gpt::steps_left(options, 0), 7) << "4 x 4 samples, then 3 x 8";
   EXPECT_EQ(gpt::steps_left(options, 16), 3);
-  PretrainGptCommandLine line;
-  CLI::App app("", "pretrain_gpt");
-  line.declare(app);
   auto words = words_of(kSamples);
   words.insert(words.end(), {"--step-batch-size-schedule", "0:2 200:4"});  // in tokens: 20 samples
-  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-  options = gpt::for_world(line.interpret(nullptr).or_throw(), 1).or_throw();
+  options = gpt::for_world(Parsed(words).command.options, 1).or_throw();
   EXPECT_EQ(gpt::steps_left(options, 0), 15) << "10 x 2 samples, then 5 x 4";
-}
-
-TEST(PretrainGptOptions, EveryExcludedPairIsRejected) {
-  for (const auto& pair : pretrain_gpt_pairs()) {
-    PretrainGptCommandLine line;
-    CLI::App app("", "pretrain_gpt");
-    line.declare(app);
-    std::vector<std::string> words;
-    for (const auto name : {pair.one, pair.other}) {
-      words.insert(words.begin(), std::string(name));
-      if (app.get_option(std::string(name))->get_expected_max() > 0) words.insert(words.begin(), "1");
-    }
-    app.parse(words);
-    const auto tokenizer = line.tokenizer();
-    ASSERT_FALSE(tokenizer.ok());
-    EXPECT_EQ(tokenizer.error().detail, fmt::format("{} and {} were both given", pair.one, pair.other));
-    EXPECT_EQ(tokenizer.error().hint, pair.hint);
-  }
 }
 
 TEST(PretrainGptOptions, MistakesAreSentences) {
@@ -131,10 +115,10 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
   EXPECT_THAT(refusal("--rampup-batch-size 2 2 10 --global-batch-size 4"), HasSubstr("whose batches grow"));
   EXPECT_THAT(refusal("--data-path x"), HasSubstr("--data-path and --mock-data were both given"));
   EXPECT_THAT(refusal("--min-lr 1"), HasSubstr("--min-lr 1 is more than --lr 0.001"));
-  EXPECT_THAT(refusal("--save-interval 3"), HasSubstr("are for --save, which is not given"));
-  EXPECT_THAT(refusal("--finetune"), HasSubstr("are for --load, which is not given"));
+  EXPECT_THAT(refusal("--save-interval 3"), HasSubstr("--save-interval is for --save-dir, which is not given"));
+  EXPECT_THAT(refusal("--finetune"), HasSubstr("--finetune is for --load, which is not given"));
   EXPECT_THAT(refusal("--hidden-dropout 1"), HasSubstr("leaves nothing"));
-  EXPECT_THAT(refusal("--lr-decay-style WSD"), HasSubstr("needs to know when to fall"));
+  EXPECT_THAT(refusal("--lr-decay-style WSD"), HasSubstr("needs the step at which the rate falls"));
   EXPECT_THAT(refusal("--recompute-granularity selective --recompute-method block"),
               HasSubstr("are for --recompute-granularity full"));
   EXPECT_THAT(refusal("--fp16 --bf16"), HasSubstr("--bf16 and --fp16 were both given"));
@@ -148,17 +132,11 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
   EXPECT_THAT(refusal("--generate Once"), HasSubstr("--generate needs a tokenizer"));
 }
 
-// What is told of options that do nothing beside the others.
 std::vector<std::string> without_effect(const std::string& more) {
-  PretrainGptCommandLine line;
-  CLI::App app("", "pretrain_gpt");
-  line.declare(app);
-  const auto words = words_of(kSmall + more);
-  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-  return line.without_effect();
+  return Parsed(words_of(kSmall + more)).line.without_effect();
 }
 
-TEST(PretrainGptOptions, AnOptionThatDoesNothingIsTold) {
+TEST(PretrainGptOptions, AnOptionWithoutEffectIsReported) {
   struct Case {
     const char *option, *none, *needs;  // with `needs` it has an effect
   };
@@ -188,7 +166,7 @@ TEST(PretrainGptOptions, AnOptionThatDoesNothingIsTold) {
            Case{"--recompute-granularity selective", "with selective: attention scores",
                 "--recompute-granularity full"},
            Case{"--eval-interval 5 --eval-iters 0", "with --eval-iters 0", "--eval-iters 3"},
-           Case{"--no-save-optim", "without --save", "--save x"},
+           Case{"--no-save-optim", "without --save-dir", "--save x"},
            Case{"--timing-log-option max", "without --timing-log-level 1 or 2", "--timing-log-level 1"},
            Case{"--tensorboard-log-interval 2", "without --tensorboard-dir", "--tensorboard-dir x"},
            Case{"--generate-tokens 5", "without --generate", "--generate x"},
@@ -283,13 +261,8 @@ TEST(PretrainGptOptions, OldNamesAreAnsweredWithTheNewOnes) {
 }
 
 TEST(PretrainGptOptions, UnknownOptionsAreListedWithTheRejectedOnes) {
-  PretrainGptCommandLine line;
-  CLI::App app("", "pretrain_gpt");
-  line.declare(app);
-  Error mistake;
-  const auto code = parse(app, words_of(std::string(kSmall) + "--no-such 3 --fp8-format hybrid --num-layer 3"),
-                          [&](const std::string&, const Error& error) { mistake = line.with_rejected(error); });
-  EXPECT_EQ(code, 2);
+  const Error mistake =
+      Parsed(words_of(std::string(kSmall) + "--no-such 3 --fp8-format hybrid --num-layer 3")).mistake.value();
   EXPECT_THAT(mistake.detail,
               AllOf(HasSubstr("unknown options:\n  --no-such (hint: pretrain_gpt --help lists the options)\n  "
                               "--num-layer (hint: did you mean --num-layers?)"),
@@ -298,12 +271,7 @@ TEST(PretrainGptOptions, UnknownOptionsAreListedWithTheRejectedOnes) {
 
 TEST(PretrainGptOptions, UnknownOptionsAreFoundBehindOtherWords) {
   const auto mistake_of = [](const std::string& more) {
-    PretrainGptCommandLine line;
-    CLI::App app("", "pretrain_gpt");
-    line.declare(app);
-    Error mistake;
-    EXPECT_EQ(parse(app, words_of(kSmall + more), [&](const std::string&, const Error& error) { mistake = error; }), 2);
-    return mistake.detail;
+    return Parsed(words_of(kSmall + more)).mistake.value().detail;
   };
   EXPECT_THAT(mistake_of("-x --no-such 3"),
               AllOf(HasSubstr("unknown options:\n  -x (hint"), HasSubstr("\n  --no-such (hint")));
@@ -330,12 +298,30 @@ TEST(PretrainGptOptions, TokenizerOptionsThatMegatronHasAreAnswered) {
               HasSubstr("--tokenizer-model is missing: a .tiktoken file, or the .json file of Megatron-LM"));
 }
 
-TEST(PretrainGptOptions, NoForeignOptionIsAnOptionToo) {
-  PretrainGptCommandLine line;
-  CLI::App app("", "pretrain_gpt");
-  line.declare(app);  // CLI11 throws for a name that is declared twice
-  for (const auto& option : rejected_pretraining_options()) EXPECT_STRNE(option.instead, "") << option.name;
-  for (const auto& option : ignored_pretraining_options()) EXPECT_STREQ(option.instead, "") << option.name;
+TEST(PretrainGptOptions, NamesOfMegatronAreReportedWithTutti) {
+  const Parsed parsed(words_of(std::string(kSmall) + "--save a --load b --save-retain-interval 3 --keep 2"));
+  EXPECT_FALSE(parsed.mistake);
+  EXPECT_EQ(parsed.command.options.checkpoints.folder, "a");
+  EXPECT_EQ(parsed.command.options.checkpoints.keep_every, 3);
+  EXPECT_EQ(parsed.command.options.load, "b");
+  EXPECT_THAT(parsed.line.aliases_given(),
+              ::testing::ElementsAre("--save is --save-dir", "--save-retain-interval is --keep-every"));
+  EXPECT_THAT(refusal("--save a --save-dir b"),
+              HasSubstr("--save-dir and --save were both given | drop one of the two: they are one option"));
+}
+
+TEST(PretrainGptOptions, ResumeNamesACheckpointThatMustExist) {
+  EXPECT_EQ(read("--resume a").or_throw().load, "a");
+  EXPECT_TRUE(read("--resume a").or_throw().must_load);
+  EXPECT_FALSE(read("--load a").or_throw().must_load);
+  EXPECT_EQ(read("--save-dir a --resume never").or_throw().checkpoints.resume, "never");
+  EXPECT_THAT(refusal("--resume a --load b"), HasSubstr("--load and --resume were both given"));
+}
+
+TEST(PretrainGptOptions, AnEmptyValueIsRejected) {
+  auto words = words_of(kSmall);
+  words.insert(words.end(), {"--save-dir", ""});
+  EXPECT_THAT(Parsed(words).mistake.value().detail, HasSubstr("--save-dir: an empty value"));
 }
 
 }  // namespace

@@ -91,10 +91,10 @@ int bench_command(std::vector<std::string> arguments) {
   try {
     const Result<int> code = act(texts, arguments);
     if (code.ok()) return *code;
-    tell("tutti bench", code.error());
+    report("tutti bench", code.error());
     return launch::exit_code_of(code.error().code);
   } catch (const Exception& error) {
-    tell("tutti bench", error.error());
+    report("tutti bench", error.error());
     return launch::exit_code_of(error.error().code);
   }
 }

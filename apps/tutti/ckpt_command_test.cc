@@ -155,7 +155,7 @@ TEST_F(CkptCommand, DiffNamesTensorsAndTheLargestDifference) {
   std::vector<float> bias = test::values(3, TensorBox::whole({7})), other = {1};
   bias[2] += 0.5f;
   bias[5] -= 2;
-  const SavedBox boxes[] = {{.key = {"fc.bias", ""}, .shape = {7}, .data = bias.data()},
+  const StateBox boxes[] = {{.key = {"fc.bias", ""}, .shape = {7}, .data = bias.data()},
                             {.key = {"scale", ""}, .shape = {1}, .data = other.data()},
                             {.key = {"more", ""}, .shape = {1}, .data = other.data()}};
   save_checkpoint(path("c"), boxes, {.step = 4}).or_throw();

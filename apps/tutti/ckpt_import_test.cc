@@ -102,9 +102,9 @@ TEST_F(CkptCommand, ImportSkipsATensorOnlyIfTheUserExcludesIt) {
 // Names of tensors come from files of others, and are no paths.
 TEST_F(CkptCommand, NoFileIsNamedAfterATensor) {
   const std::vector<std::string> names = {"../pwned", "../../pwned", path("pwned"), "a/b", "..", ".", "x\\..\\y"};
-  const std::vector<float> data(64);
+  std::vector<float> data(64);
   std::vector<SafetensorsTensor> tensors;
-  std::vector<SavedBox> boxes;
+  std::vector<StateBox> boxes;
   for (const std::string& name : names) {
     tensors.push_back({name, DType::kF32, {8, 8}, data.data()});
     boxes.push_back({.key = {name, ""}, .shape = {8, 8}, .data = data.data()});

@@ -43,7 +43,7 @@ int run_family(const CommandFamily& family, std::vector<std::string> arguments) 
     if (first == command.name) return command.run({arguments.begin() + 1, arguments.end()});
     known.emplace_back(command.name);
   }
-  tell(family.name,
+  report(family.name,
        usage((first[0] == '-' ? "unknown option " : "unknown command ") + first,
              did_you_mean(nearest(first, known), std::string(family.name) + " --help lists the commands")));
   return 2;

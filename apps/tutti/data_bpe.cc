@@ -87,7 +87,7 @@ int data_bpe_command(std::vector<std::string> arguments) {
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Status status = act(texts);
   if (status.ok()) return 0;
-  tell("tutti data bpe", status.error());
+  report("tutti data bpe", status.error());
   return launch::exit_code_of(status.error().code);
 }
 

@@ -127,7 +127,7 @@ int data_clicks_command(std::vector<std::string> arguments) {
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Result<int> code = act(texts);
   if (code.ok()) return *code;
-  tell("tutti data clicks", code.error());
+  report("tutti data clicks", code.error());
   return launch::exit_code_of(code.error().code);
 }
 

@@ -85,7 +85,7 @@ int data_text_command(std::vector<std::string> arguments) {
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Status status = act(texts);
   if (status.ok()) return 0;
-  tell("tutti data text", status.error());
+  report("tutti data text", status.error());
   return launch::exit_code_of(status.error().code);
 }
 

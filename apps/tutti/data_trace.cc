@@ -97,7 +97,7 @@ int data_trace_command(std::vector<std::string> arguments) {
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Result<int> code = act(texts);
   if (code.ok()) return *code;
-  tell("tutti data trace", code.error());
+  report("tutti data trace", code.error());
   return launch::exit_code_of(code.error().code);
 }
 

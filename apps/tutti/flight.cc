@@ -53,7 +53,7 @@ int flight_command(std::vector<std::string> arguments) {
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Result<int> code = act(folders, json);
   if (code.ok()) return *code;
-  tell("tutti flight", code.error());
+  report("tutti flight", code.error());
   return launch::exit_code_of(code.error().code);
 }
 

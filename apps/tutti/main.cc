@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "apps/options/answering.h"
+#include "apps/options/report.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"
@@ -37,7 +37,7 @@ void print_help() {
 int unknown(const std::string& given) {
   std::vector<std::string> known = {"--help", "--version"};
   for (const auto& command : kCommands) known.emplace_back(command.name);
-  tutti::cli::tell("tutti",
+  tutti::cli::report("tutti",
                    {.code = tutti::Code::kUsage,
                     .detail = (given[0] == '-' ? "unknown option " : "unknown command ") + given,
                     .hint = tutti::did_you_mean(tutti::nearest(given, known),
@@ -78,5 +78,5 @@ int main(int argc, char** argv) {
   const bool named = std::any_of(std::begin(kCommands), std::end(kCommands), [&](const auto& command) {
     return !arguments.empty() && arguments[0] == command.name;
   });
-  return tutti::cli::answering(named ? "tutti " + arguments[0] : "tutti", [&] { return act(arguments); });
+  return tutti::cli::with_checked_output(named ? "tutti " + arguments[0] : "tutti", [&] { return act(arguments); });
 }

@@ -7,12 +7,12 @@ namespace tutti::cli {
 
 int node_command(std::vector<std::string> arguments) {
   if (!arguments.empty()) {
-    tell("tutti node", usage("it takes no arguments", "tutti run --hosts a:8,b:2 starts it on each host"));
+    report("tutti node", usage("it takes no arguments", "tutti run --hosts a:8,b:2 starts it on each host"));
     return launch::kExitUsage;
   }
   const Result<int> code = launch::run_ssh_node();
   if (code.ok()) return *code;
-  tell("tutti node", code.error());
+  report("tutti node", code.error());
   const launch::NodeExit exit{.code = launch::exit_code_of(code.error().code)};
   launch::write_node_exit(exit);
   return exit.code;

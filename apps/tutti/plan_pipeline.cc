@@ -260,7 +260,7 @@ int plan_pipeline_command(std::vector<std::string> arguments) {
     act(texts).or_throw();
     return 0;
   } catch (const Exception& error) {
-    tell("tutti plan pipeline", error.error());
+    report("tutti plan pipeline", error.error());
     return tutti::launch::exit_code_of(error.error().code);
   }
 }

@@ -30,7 +30,7 @@ int report(const Error& error, const launch::OutputOptions& output = {}) {
     const launch::LogLine line{.line = text, .level = launch::LineLevel::kError};
     std::fprintf(stderr, "%s\n", json_line(line, host_name(), 0, launch::microseconds_since_epoch()).c_str());
   } else {
-    tell("tutti run", sourced);
+    cli::report("tutti run", sourced);
   }
   return launch::exit_code_of(error.code);
 }

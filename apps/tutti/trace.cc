@@ -23,7 +23,7 @@ Examples:
 
 Exit codes:
   0  merged
-  1  merged, but a file was left out
+  1  merged, but a file was skipped
   2  wrong usage, or no trace in the input)";
 
 bool same_file(const std::string& a, const std::string& b) {
@@ -62,7 +62,7 @@ int trace_command(std::vector<std::string> arguments) {
     arguments.erase(arguments.begin());
   } else if (first != "-h" && first != "--help") {
     const std::vector<std::string> known = {"merge", "--help"};
-    tell("tutti trace", usage((first[0] == '-' ? "unknown option " : "unknown command ") + first,
+    report("tutti trace", usage((first[0] == '-' ? "unknown option " : "unknown command ") + first,
                               did_you_mean(nearest(first, known), "tutti trace merge DIR")));
     return 2;
   }
@@ -75,7 +75,7 @@ int trace_command(std::vector<std::string> arguments) {
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Result<int> code = merge(given, output);
   if (code.ok()) return *code;
-  tell("tutti trace", code.error());
+  report("tutti trace", code.error());
   return 2;
 }
 

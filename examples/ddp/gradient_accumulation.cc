@@ -8,6 +8,7 @@
 int main() {
   constexpr int kPieces = 4;
   const tutti::Group world = tutti::init();
+  const tutti::Compute compute(world);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   tutti::DataParallel ddp(model.ptr(), world);
   tutti::Sgd optimizer(model->parameters(), {.lr = 0.1});

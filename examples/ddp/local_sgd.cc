@@ -8,6 +8,7 @@
 int main() {
   constexpr int kStart = 100;
   const tutti::Group world = tutti::init();
+  const tutti::Compute compute(world);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   tutti::DataParallel ddp(model.ptr(), world, {.hook = tutti::local_sgd({.start_step = kStart})});
   tutti::PeriodicAverager averager(model->parameters(), world, {.period = 4, .warmup_steps = kStart});

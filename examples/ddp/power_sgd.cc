@@ -7,6 +7,7 @@
 
 int main() {
   const tutti::Group world = tutti::init();
+  const tutti::Compute compute(world);
   torch::nn::Sequential model(torch::nn::Linear(64, 256), torch::nn::Tanh(), torch::nn::Linear(256, 256),
                               torch::nn::Tanh(), torch::nn::Linear(256, 1));
   const auto hook = std::make_shared<tutti::PowerSgd>(tutti::PowerSgdOptions{.rank = 2, .start_step = 20});

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto world = tutti::init();
+  const tutti::Compute compute(world);
   const tutti::AdamWOptions adamw{.lr = 2e-3};
   auto model = make_model();
   if (stage == 3) {

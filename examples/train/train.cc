@@ -5,6 +5,7 @@
 
 int main() {
   const tutti::Group world = tutti::init();  // rank and world size come from the launcher
+  const tutti::Compute compute(world);       // tensors in shared memory, a share of the cores
 
   torch::manual_seed(0);  // the same samples on every rank
   const auto x = torch::randn({4096, 8}), y = x.sum(1, true);

@@ -25,7 +25,7 @@ extern State state;
 extern const std::vector<float> x;
 
 extern const tutti::CheckpointReader saved;
-extern const std::vector<tutti::ExpectedTensor> wanted;
+extern const std::vector<tutti::StateBox> wanted;
 extern const std::vector<std::span<std::byte>> memory;
 extern const std::span<std::byte> into;
 

@@ -14,6 +14,7 @@
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 #include "tutti/parallel/data_parallel/join.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/caching_allocator.h"
 
 namespace tutti::test {
 namespace {
@@ -55,9 +56,10 @@ class InBackward : public ::testing::TestWithParam<Case> {
       const auto& param = GetParam();
       at::set_num_threads(1);
       DataParallelOptions options{
-          .first_bucket_bytes = 1, .bucket_bytes = 1, .in_place_bytes = 100'000, .overlap = param.overlap};
+          .first_bucket_bytes = 1, .bucket_cap_mb = mebibytes(1), .in_place_bytes = 100'000, .overlap = param.overlap};
       if (param.hook) options.hook = param.hook();
       const auto net = std::make_shared<Net>(/*sparse=*/param.stage == 0);
+      const HeapTensors heap(world);
       DataParallel ddp(net, world, options);
       std::optional<ShardedOptimizer> optimizer;
       if (param.stage > 0) optimizer.emplace(ddp, AdamOptions{}, ShardedOptimizerOptions{.stage = param.stage});

@@ -90,7 +90,7 @@ struct State {
     for (std::size_t i = 0; i < small.size(); ++i) small[i] = small[i] * 1.0009765625 + double(step) / double(i + 3);
     for (std::size_t i = 0; i < large.size(); ++i) large[i] = large[i] * 0.9990234375 + double(i % 17) / double(step);
   }
-  std::vector<SavedBox> boxes() const {
+  std::vector<StateBox> boxes() {
     return {{.key = {"small"}, .dtype = DType::kF64, .shape = {small.size()}, .data = small.data()},
             {.key = {"small", "momentum"}, .dtype = DType::kF64, .shape = {small.size()}, .data = small.data()},
             {.key = {"large"}, .dtype = DType::kF64, .shape = {large.size() / 100, 100}, .data = large.data()}};

@@ -48,8 +48,8 @@ inline const std::vector<ModelTensor>& model() {
   };
   return tensors;
 }
-inline std::vector<ExpectedTensor> expected_model() {
-  std::vector<ExpectedTensor> wanted;
+inline std::vector<StateBox> expected_model() {
+  std::vector<StateBox> wanted;
   for (const ModelTensor& tensor : model()) wanted.push_back({tensor.key, DType::kF32, tensor.shape});
   return wanted;
 }
@@ -104,7 +104,10 @@ inline TensorBox dealt(std::size_t tensor, Dealing dealing, int rank, int ranks)
 // What a rank gives to save_checkpoint(), with the memory that it points to.
 struct RankModel {
   std::vector<std::vector<float>> memory;
-  std::vector<SavedBox> boxes;
+  std::vector<StateBox> boxes;
+  void state(StateDict& dict) {
+    for (const StateBox& box : boxes) dict.tensor(box);
+  }
 };
 inline RankModel rank_model(Dealing dealing, int rank, int ranks, float shift = 0) {
   RankModel mine;

@@ -16,7 +16,7 @@
 #include "tutti/base/crc32c.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/runtime/init.h"
 
@@ -33,20 +33,14 @@ class Training {
     table_.resize((kRows * (rank + 1) / size - first_) * kColumns, 1.0f);
   }
 
-  std::vector<SavedBox> boxes() const {
+  void state(StateDict& state) {
     const TensorShape shape{kRows, kColumns};
-    return {{.key = {"table"},
-             .shape = shape,
-             .box = TensorBox::rows(shape, first_, table_.size() / kColumns),
-             .data = table_.data()},
-            {.key = {"weights"}, .shape = {kWeights}, .data = weights_.data()},
-            {.key = {"weights", "momentum"}, .shape = {kWeights}, .data = momentum_.data()}};
-  }
-  void load(const CheckpointReader& saved) {
-    for (const SavedBox& mine : boxes()) {
-      const TensorBox box = mine.box.extent.empty() ? TensorBox::whole(mine.shape) : mine.box;
-      saved.read(mine.key, box, const_cast<void*>(mine.data)).or_throw();
-    }
+    state.tensor({.key = {"table"},
+                  .shape = shape,
+                  .box = TensorBox::rows(shape, first_, table_.size() / kColumns),
+                  .data = table_.data()});
+    state.tensor({.key = {"weights"}, .shape = {kWeights}, .data = weights_.data()});
+    state.tensor({.key = {"weights", "momentum"}, .shape = {kWeights}, .data = momentum_.data()});
   }
 
   void step(std::int64_t number) {
@@ -84,27 +78,20 @@ std::int64_t number(const std::map<std::string, std::string>& given, const char*
 int run(const std::map<std::string, std::string>& given) {
   const Group world = init();
   const std::int64_t steps = number(given, "steps");
-  JobCheckpoints checkpoints(world, {.folder = given.contains("folder") ? given.at("folder") : "",
-                                     .folder_per_node = given.contains("per_node"),
-                                     .interval = number(given, "interval"),
-                                     .memory_copy_interval = number(given, "copies")});
+  Checkpointer checkpoints(world, {.folder = given.contains("folder") ? given.at("folder") : "",
+                                   .folder_per_node = given.contains("per_node"),
+                                   .interval = number(given, "interval"),
+                                   .memory_copy_interval = number(given, "copies")});
   Training training(world);
-  std::int64_t step = 0;
-  if (const auto saved = checkpoints.resume(training.boxes())) {
-    training.load(*saved);
-    step = saved->facts().step;
-  }
-  const std::int64_t begin = step;
-  checkpoints.prepare(training.boxes());
+  checkpoints.add("model", training);
+  const std::int64_t begin = checkpoints.resume().step;
+  std::int64_t step = begin;
   const auto deaths = given.contains("die") ? split(given.at("die"), ',') : std::vector<std::string>();
   const auto attempt = std::size_t(parse_int(env("TUTTI_GENERATION").value_or("0")).value());
   while (step < steps) {
     training.step(++step);
     if (attempt < deaths.size() && deaths[attempt] == fmt::format("{}:{}", step, world.rank())) ::raise(SIGKILL);
-    const auto due = checkpoints.after(step, step == steps);
-    if (due.save) checkpoints.save(training.boxes(), {.step = step});
-    if (due.copy) checkpoints.copy(training.boxes(), {.step = step});
-    if (due.stop) return checkpoints.finish(), kLeftEarly;
+    if (checkpoints.after(step, step == steps)) return kLeftEarly;
     if (world.rank() == 0) fmt::print("step {} of {}\n", step, world.size());
     std::fflush(stdout);
     if (const auto pause = number(given, "pause")) ::usleep(useconds_t(pause) * 1000);

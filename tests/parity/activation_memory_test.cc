@@ -46,15 +46,16 @@ int micro_batch_of(const Case& c) { return c.recompute ? 4 : 2; }
 
 Options options_of(const Case& c) {
   Options options;
-  auto& shape = options.shape;
+  auto& shape = options.model;
   shape.layers = c.layers();
   shape.hidden = 128;
-  shape.heads = shape.groups = 4;
+  shape.heads = shape.query_groups = 4;
   shape.head_size = 32;
   shape.ffn = 512;
   shape.vocabulary = 128;
   shape.sequence_length = shape.positions = 128;
-  options.vocabulary_divisible_by = 1;
+  options.model.vocabulary_divisible_by = 1;
+  options.model.attention_dropout = options.model.hidden_dropout = 0.1;
   options.batches.micro_batch = micro_batch_of(c);
   options.batches.global_batch = micro_batch_of(c) * c.microbatches;
   auto& parallel = options.parallel;
@@ -62,7 +63,7 @@ Options options_of(const Case& c) {
   parallel.schedule = c.schedule;
   parallel.chunks = c.chunks;
   parallel.sequence_parallel = c.sequence_parallel;
-  if (c.bf16) options.precision = Precision::kBF16;
+  if (c.bf16) options.model.precision = Precision::kBF16;
   if (c.recompute) parallel.recompute = {.method = RecomputeMethod::kUniform, .layers = 1};
   return options;
 }
@@ -91,7 +92,7 @@ double layers_in_flight(const Case& c, int rank) {
 }
 
 double bytes_by_formula(const Case& c, const Options& options, int rank) {
-  const auto& shape = options.shape;
+  const auto& shape = options.model;
   const double t = c.tensor, rows = double(shape.sequence_length) * options.batches.micro_batch;
   double bytes = rows * shape.hidden * bytes_of_layer(c) * layers_in_flight(c, rank);
   if (rank == c.pipeline - 1) {  // of a microbatch: the last stage's backward follows at once
@@ -103,16 +104,17 @@ double bytes_by_formula(const Case& c, const Options& options, int rank) {
 }
 
 std::int64_t counted_bytes(const Case& c, const Options& options, const Group& world) {
-  const GridGroups groups = make_grid_groups(world, options);
-  Model model(groups, options, stages_of_rank(options, groups.pipeline.rank()));
-  model.train();
+  const Parallel groups = make_parallel(world, options);
+  const auto model = make_model(groups, options);
+  model->train();
   const at::Tensor tokens =
       at::arange(128 * micro_batch_of(c), at::kLong).remainder(128).view({128, micro_batch_of(c)});
   const MicroBatch batch{.tokens = tokens, .targets = tokens.add(1).remainder(128)};
   std::vector<Chunk> chunks;
   for (int chunk = 0; chunk < c.chunks; ++chunk)
-    chunks.push_back([&, chunk](int, const at::Tensor& input) { return model.forward(chunk, batch, input); });
-  Pipeline pipeline(groups.pipeline, chunks, {.messages = {.sizes = model.activation_sizes()}, .count_bytes = true});
+    chunks.push_back([&, chunk](int, const at::Tensor& input) { return model->forward(chunk, batch, input); });
+  Pipeline pipeline(groups.pipeline, chunks,
+                    {.messages = {.sizes = model->activation_sizes(options.batches.micro_batch)}, .count_bytes = true});
   return pipeline.run(pipeline_schedule(options, c.microbatches, false)).most_bytes;
 }
 

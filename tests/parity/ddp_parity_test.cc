@@ -7,12 +7,14 @@
 #include <torch/nn/modules/linear.h>
 
 #include <map>
+#include <optional>
 #include <ostream>
 
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/optim/optimizer.h"
+#include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
@@ -91,7 +93,9 @@ Trace train_alone(at::ScalarType type, int accumulate) {
 }
 
 Trace train_together(Group& world, std::shared_ptr<Net> net, at::ScalarType type, const DataParallelOptions& options,
-                     int accumulate, bool zero_in_place) {
+                     int accumulate, bool zero_in_place, bool heap) {
+  std::optional<HeapTensors> heap_tensors;
+  if (heap) heap_tensors.emplace(world);
   DataParallel ddp(net, world, options);
   Sgd optimizer(net->parameters(), {.lr = 0.1, .momentum = 0.9});
   Trace trace;
@@ -151,6 +155,7 @@ struct Case {
   DataParallelOptions options = {};
   int accumulate = 1;
   bool zero_in_place = false;
+  bool heap = true;  // gradients are where peers read them
 };
 
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
@@ -161,8 +166,8 @@ TEST_P(DataParallelParity, RanksEqualOneProcess) {
   const auto& param = GetParam();
   const double tolerance = param.type == at::kDouble ? 1e-12 : 1e-5;
   const auto body = [&](Group& world, std::shared_ptr<Net> net, const Trace& expected) {
-    const auto trace =
-        train_together(world, std::move(net), param.type, param.options, param.accumulate, param.zero_in_place);
+    const auto trace = train_together(world, std::move(net), param.type, param.options, param.accumulate,
+                                      param.zero_in_place, param.heap);
     check_same(trace, expected, tolerance);
   };
   // Forked ranks: nothing of LibTorch has run in this process before.
@@ -176,19 +181,21 @@ TEST_P(DataParallelParity, RanksEqualOneProcess) {
 
 INSTANTIATE_TEST_SUITE_P(
     , DataParallelParity,
-    testing::Values(
-        Case{"two_f64", 2}, Case{"three_f64", 3}, Case{"four_f64", 4}, Case{"two_f32", 2, at::kFloat},
-        Case{"four_f32", 4, at::kFloat}, Case{"views", 2, at::kDouble, {.gradients_as_views = true}},
-        Case{"views_zeroed_in_place", 3, at::kDouble, {.gradients_as_views = true}, 1, true},
-        Case{"zeroed_in_place", 2, at::kDouble, {}, 1, true},
-        Case{"overlapped", 3, at::kDouble, {.overlap = Overlap::kOn}},
-        Case{"not_overlapped", 2, at::kDouble, {.overlap = Overlap::kOff}},
-        Case{"many_buckets", 2, at::kDouble, {.first_bucket_bytes = 1, .bucket_bytes = 1, .overlap = Overlap::kOn}},
-        Case{"everything_packed", 3, at::kDouble, {.in_place_bytes = std::size_t(1) << 40}},
-        Case{"nothing_packed", 3, at::kDouble, {.in_place_bytes = 0}},
-        Case{"without_heap", 2, at::kDouble, {.heap_tensors = false}},
-        Case{"accumulated", 2, at::kDouble, {.overlap = Overlap::kOn}, 2},
-        Case{"accumulated_views", 3, at::kDouble, {.gradients_as_views = true}, 5}),
+    testing::Values(Case{"two_f64", 2}, Case{"three_f64", 3}, Case{"four_f64", 4}, Case{"two_f32", 2, at::kFloat},
+                    Case{"four_f32", 4, at::kFloat}, Case{"views", 2, at::kDouble, {.gradient_as_bucket_view = true}},
+                    Case{"views_zeroed_in_place", 3, at::kDouble, {.gradient_as_bucket_view = true}, 1, true},
+                    Case{"zeroed_in_place", 2, at::kDouble, {}, 1, true},
+                    Case{"overlapped", 3, at::kDouble, {.overlap = Overlap::kOn}},
+                    Case{"not_overlapped", 2, at::kDouble, {.overlap = Overlap::kOff}},
+                    Case{"many_buckets",
+                         2,
+                         at::kDouble,
+                         {.first_bucket_bytes = 1, .bucket_cap_mb = mebibytes(1), .overlap = Overlap::kOn}},
+                    Case{"everything_packed", 3, at::kDouble, {.in_place_bytes = std::size_t(1) << 40}},
+                    Case{"nothing_packed", 3, at::kDouble, {.in_place_bytes = 0}},
+                    Case{"without_heap", 2, at::kDouble, {}, 1, false, false},
+                    Case{"accumulated", 2, at::kDouble, {.overlap = Overlap::kOn}, 2},
+                    Case{"accumulated_views", 3, at::kDouble, {.gradient_as_bucket_view = true}, 5}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

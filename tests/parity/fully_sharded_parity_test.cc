@@ -209,7 +209,7 @@ TEST_P(WhereWeightsAre, RanksThatUseDifferentBlocksAverageWithZeros) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST_P(WhereWeightsAre, WhatIsWrittenToTheWholeStaysAndANaNIsNamed) {
+TEST_P(WhereWeightsAre, WhatIsWrittenToTheWholeStaysAndANaNIsNamedAndNotStepped) {
   const std::string where = GetParam();
   const auto outcomes = test::run_processes(
       2,
@@ -232,6 +232,25 @@ TEST_P(WhereWeightsAre, WhatIsWrittenToTheWholeStaysAndANaNIsNamed) {
         const auto norm = optimizer.clip_grad_norm(1);
         test::check(norm.non_finite == "the gradient of 3.bias has a NaN or an infinity on rank 1", norm.non_finite);
         optimizer.zero_grad();
+        const auto weight_sum = [&] {
+          const auto whole = sharded.whole();
+          double sum = 0;
+          for (const auto& item : parameters) sum += item.value().detach().to(at::kDouble).sum().item<double>();
+          return sum;
+        };
+        const double before = weight_sum();
+        sharded.forward(at::ones({1, 97})).square().mean().backward();
+        std::string refusal;
+        try {
+          optimizer.step();
+        } catch (const Exception& refused) {
+          refusal = refused.error().detail;
+        }
+        test::check(refusal ==
+                        "ShardedOptimizer: the gradient of 3.bias has a NaN or an infinity on rank 1; the weights "
+                        "are as they were",
+                    "step() of a NaN: ", refusal);
+        test::check(weight_sum() == before, "step() of a NaN changed weights");
         bias.remove_hook(hook);
         sharded.forward(at::ones({1, 97})).square().mean().backward();
         test::check(optimizer.clip_grad_norm(1).finite(), "still not finite");

@@ -107,18 +107,18 @@ int layers_of(const Combination& c) { return std::max(4, c.pipeline * c.chunks);
 // As for_world() takes them.
 Options options_of(const Combination& c) {
   Options options;
-  auto& shape = options.shape;
+  auto& shape = options.model;
   shape.layers = layers_of(c);
   shape.hidden = 16;
-  shape.heads = shape.groups = 4;
+  shape.heads = shape.query_groups = 4;
   shape.head_size = 4;
   shape.ffn = 32;
   shape.vocabulary = kWords;
   shape.sequence_length = shape.positions = 8;
-  options.vocabulary_divisible_by = 4;
-  options.precision = Precision::kF64;
-  options.initial_deviation = 0.3;
-  options.hidden_dropout = options.attention_dropout = c.recompute ? 0.1 : 0;
+  options.model.vocabulary_divisible_by = 4;
+  options.model.precision = Precision::kF64;
+  options.model.initial_deviation = 0.3;
+  options.model.hidden_dropout = options.model.attention_dropout = c.recompute ? 0.1 : 0;
   if (c.recompute) options.masked_token = 3;
   options.batches.micro_batch = kMicroBatch;
   options.batches.global_batch = kMicroBatch * kMicrobatches;
@@ -175,16 +175,16 @@ torch::optim::AdamW adam_of(const std::vector<PlacedParameter>& parameters) {
 Reference reference_of(int layers, bool recompute) {
   Combination one{.recompute = recompute};
   Options options = options_of(one);
-  options.shape.layers = layers;
+  options.model.layers = layers;
   options.parallel.recompute = {};
   options = for_world(options, 1).or_throw();
   const auto world = make_inproc_world(1);
-  const GridGroups groups = make_grid_groups(world[0], options);
-  Model model(groups, options, stages_of_rank(options, 0));
-  model.train();
+  const Parallel groups = make_parallel(world[0], options);
+  const auto model = make_model(groups, options);
+  model->train();
   const Words words;
-  Batches batches(&words, groups, options, SampleOrder::kSequential, model.part());
-  const auto parameters = placed_parameters(model);
+  Batches batches(&words, groups, options, SampleOrder::kSequential, model->sequence());
+  const auto parameters = placed_parameters(*model);
   torch::optim::AdamW adam = adam_of(parameters);
 
   Reference steps;
@@ -192,11 +192,11 @@ Reference reference_of(int layers, bool recompute) {
     StepRecord& record = steps.emplace_back();
     adam.zero_grad();
     for (const MicroBatch& batch : batches.take(kMicrobatches, step)) {
-      const at::Tensor loss = model.forward(0, batch, {}) / kMicrobatches;
+      const at::Tensor loss = model->forward(0, batch, {}) / kMicrobatches;
       record.loss += loss.item<double>();
       loss.backward();
     }
-    record.norm = torch::nn::utils::clip_grad_norm_(model.parameters(), kClip);
+    record.norm = torch::nn::utils::clip_grad_norm_(model->parameters(), kClip);
     for (auto& group : adam.param_groups())
       static_cast<torch::optim::AdamWOptions&>(group.options()).lr(learning_rate(step));
     adam.step();
@@ -261,23 +261,24 @@ void compare_tensors(const Combination& c, int step, const char* what, const Ten
 // What pretrain_gpt does of a step, three times.
 void train(const Combination& c, const Reference& wanted, const Group& world, Findings& findings) {
   const Options options = for_world(options_of(c), world.size()).or_throw();
-  const GridGroups groups = make_grid_groups(world, options);
+  const Parallel groups = make_parallel(world, options);
   const auto stages = stages_of_rank(options, groups.pipeline.rank());
-  const auto model = std::make_shared<Model>(groups, options, stages);
+  const auto model = make_model(groups, options);
   model->train();
   WeightsStep weights(groups, options, model);
   LeveledTimers timers(0);
   const Words words;
   const bool reads = std::any_of(stages.begin(), stages.end(), [](const auto& s) { return s.is_first || s.is_last; });
-  Batches batches(reads ? &words : nullptr, groups, options, SampleOrder::kSequential, model->part());
+  Batches batches(reads ? &words : nullptr, groups, options, SampleOrder::kSequential, model->sequence());
   std::vector<MicroBatch> batch;
   std::vector<Chunk> chunks;
   for (int chunk = 0; chunk < c.chunks; ++chunk)
     chunks.push_back([&, chunk](int microbatch, const at::Tensor& input) {
       return model->forward(chunk, batch[std::size_t(microbatch)], input);
     });
-  Pipeline pipeline(groups.pipeline, chunks,
-                    {.messages = {.dtype = DType::kF64, .sizes = model->activation_sizes()}, .tell_losses = true});
+  Pipeline pipeline(
+      groups.pipeline, chunks,
+      {.messages = {.dtype = DType::kF64, .sizes = model->activation_sizes(kMicroBatch)}, .tell_losses = true});
   for (int step = 1; step <= kSteps; ++step) {
     const StepRecord& record = wanted[std::size_t(step - 1)];
     weights.zero_grad();

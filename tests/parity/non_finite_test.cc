@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 #include <ostream>
 
 #include "tests/harness/ranks.h"
@@ -14,6 +15,7 @@
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
@@ -116,6 +118,7 @@ struct Way {
   std::string transport;
   DataParallelOptions options;
   bool knows_rank_of_large = true;
+  bool heap = true;  // gradients are where peers read them
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
@@ -129,9 +132,9 @@ class NonFiniteInFinish : public testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(
     , NonFiniteInFinish,
     testing::Values(Way{"peers", "shm", with([](auto&) {})},
-                    Way{"peers_views", "shm", with([](auto& o) { o.gradients_as_views = true; })},
-                    Way{"peers_find_unused", "shm", with([](auto& o) { o.find_unused = true; })},
-                    Way{"out_of_reach", "shm", with([](auto& o) { o.heap_tensors = false; })},
+                    Way{"peers_views", "shm", with([](auto& o) { o.gradient_as_bucket_view = true; })},
+                    Way{"peers_find_unused", "shm", with([](auto& o) { o.find_unused_parameters = true; })},
+                    Way{"out_of_reach", "shm", with([](auto&) {}), true, false},
                     Way{"overlapped", "shm", with([](auto& o) { o.overlap = Overlap::kOn; }), false},
                     Way{"links", "tcp", with([](auto&) {})},
                     Way{"links_overlapped", "tcp", with([](auto& o) { o.overlap = Overlap::kOn; }), false},
@@ -147,6 +150,8 @@ TEST_P(NonFiniteInFinish, IsToldAlikeOnAllRanks) {
       2,
       [&](Group& world) {
         at::set_num_threads(1);
+        std::optional<HeapTensors> heap;
+        if (way.heap) heap.emplace(world);
         const auto net = make_net();
         auto options = way.options;
         if (options.hook) options.hook = options.hook->name()[0] == 'f' ? f16_compression() : bf16_compression();
@@ -217,7 +222,7 @@ TEST(NonFinite, IsToldOfDelayedOnesWhenTheyAreAveraged) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     at::set_num_threads(1);
     const auto net = make_net();
-    DataParallel ddp(net, world, with([](auto& o) { o.delayed = {"out.weight"}; }));
+    DataParallel ddp(net, world, with([](auto& o) { o.delay_all_reduce_named_params = {"out.weight"}; }));
     const Poison poison(*net, "out.weight", 5, world.rank() ? kNan : 0);
     loss_of(ddp).backward();
     ddp.finish();
@@ -289,7 +294,9 @@ TEST_P(NonFiniteSharded, IsToldAlikeOnAllRanks) {
       [&](Group& world) {
         at::set_num_threads(1);
         const auto net = make_net();
-        DataParallel ddp(net, world, with([&](auto& o) { o.heap_tensors = way.heap; }));
+        std::optional<HeapTensors> heap;
+        if (way.heap) heap.emplace(world);
+        DataParallel ddp(net, world, with([](auto&) {}));
         ShardedOptimizer optimizer(ddp, AdamOptions{.lr = 1e-3}, {.stage = way.stage});
         int step = 0;
         for (const Case& what : kCases) {

@@ -18,6 +18,7 @@
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/caching_allocator.h"
 
 namespace tutti {
 namespace {
@@ -86,11 +87,12 @@ struct Taken {
 Taken train(const Group& world, int stage) {
   at::set_num_threads(1);
   const auto x = at::ones({2, kWide});
+  const HeapTensors heap(world);
   Peak peak(world);
   auto model = make_model();
   double parameters = 0;
   for (const auto& parameter : model->parameters()) parameters += double(parameter.numel());
-  DataParallel ddp(model.ptr(), world, {.bucket_bytes = kBucket});
+  DataParallel ddp(model.ptr(), world, {.bucket_cap_mb = mebibytes(kBucket)});
   ShardedOptimizer optimizer(ddp, AdamOptions{}, {.stage = stage});
   for (int step = 0; step < 3; ++step) {
     ddp.forward(x).square().mean().backward();
@@ -106,6 +108,7 @@ Taken train(const Group& world, int stage) {
 Taken train_fully_sharded(const Group& world, bool share) {
   at::set_num_threads(1);
   const auto x = at::ones({2, kWide});
+  const HeapTensors heap(world);
   Peak peak(world);
   auto model = make_model();
   double parameters = 0;

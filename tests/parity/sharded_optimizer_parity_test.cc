@@ -13,9 +13,13 @@
 
 #include "tests/harness/ranks.h"
 #include "tutti/base/file.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/module_state.h"
+#include "tutti/tensor/caching_allocator.h"
 
 namespace tutti {
 namespace {
@@ -54,7 +58,9 @@ struct Case {
   double limit = 0;     // likewise
   std::vector<ParameterGroup> groups = {};
   bool same_bits = true;
+  bool heap = true;  // gradients are where peers read them
 };
+Case without_heap(Case value) { return value.heap = false, value; }
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
 std::shared_ptr<Net> make_net(at::ScalarType type) {
@@ -69,7 +75,7 @@ template <class Step>
 void train(const Group& world, DataParallel<Net>& ddp, const Case& param, const Step& step) {
   auto generator = at::detail::createCPUGenerator(std::uint64_t(world.rank() + 1));
   for (int k = 0; k < kSteps; ++k) {
-    const bool leave_out = param.parallel.find_unused && (k % 3 == 2 || (k % 2 == 1 && world.rank() == 0));
+    const bool leave_out = param.parallel.find_unused_parameters && (k % 3 == 2 || (k % 2 == 1 && world.rank() == 0));
     const auto x = at::randn({kBatch, 97}, generator, at::kDouble).to(param.type);
     ddp.forward(x, !leave_out).square().mean().backward();
     step();
@@ -92,6 +98,8 @@ TEST_P(ShardedOptimizerParity, EqualsAnOptimizer) {
       param.ranks,
       [&](Group& world) {
         at::set_num_threads(1);
+        std::optional<HeapTensors> heap;
+        if (param.heap) heap.emplace(world);
         const auto plain = make_net(param.type), sharded = make_net(param.type);
         std::size_t plain_bytes = 0, sharded_bytes = 0;
         std::vector<double> plain_norms, sharded_norms;
@@ -142,9 +150,8 @@ const SgdOptions kMomentum = {.lr = 0.1, .momentum = 0.9};
 const SgdOptions kNesterov = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
 const DataParallelOptions kLargeFrom4K = {.in_place_bytes = 4096}, kAllLarge = {.in_place_bytes = 0},
                           kOverlapped = {.in_place_bytes = 4096, .overlap = Overlap::kOn},
-                          kUnused = {.in_place_bytes = 4096, .find_unused = true},
-                          kViews = {.in_place_bytes = std::size_t(1) << 40, .gradients_as_views = true},
-                          kPrivate = {.in_place_bytes = 4096, .heap_tensors = false};
+                          kUnused = {.in_place_bytes = 4096, .find_unused_parameters = true},
+                          kViews = {.in_place_bytes = std::size_t(1) << 40, .gradient_as_bucket_view = true};
 const std::vector<ParameterGroup> kGroups = {
     {.names = {"in.bias", "out.bias"}, .rule = AdamOptions{.lr = 0.1, .weight_decay = 0.1}},
     {.names = {"sometimes.weight"}, .rule = kMomentum}};
@@ -158,10 +165,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"plain_sgd", 2, SgdOptions{}}, Case{"nesterov_and_decay", 2, kNesterov},
         Case{"adagrad", 2, AdagradOptions{.initial_accumulator_value = 0.1}},
         Case{"amsgrad", 2, AdamOptions{.lr = 0.02, .amsgrad = true}},
+        Case{"lion", 3, LionOptions{.lr = 0.01, .weight_decay = 0.1}},
         Case{"all_large_even_biases", 4, AdamOptions{}, 1, at::kFloat, kAllLarge},
         Case{"overlapped", 2, kMomentum, 1, at::kFloat, kOverlapped},
         Case{"unused", 3, AdamOptions{}, 1, at::kFloat, kUnused}, Case{"views", 2, kMomentum, 1, at::kFloat, kViews},
-        Case{"private_gradients", 3, kMomentum, 1, at::kDouble, kPrivate},
+        without_heap({"private_gradients", 3, kMomentum, 1, at::kDouble}),
         Case{"over_links", 3, kMomentum, 1, at::kDouble, kLargeFrom4K, kTcp},
         Case{"over_links_of_two", 2, AdamOptions{}, 1, at::kFloat, kLargeFrom4K, kTcp},
         Case{"over_links_of_five", 5, AdamOptions{}, 1, at::kFloat, kLargeFrom4K, kTcp},
@@ -179,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"stage2_unused", 3, AdamOptions{}, 2, at::kFloat, kUnused},
         Case{"stage2_overlapped", 2, AdamOptions{}, 2, at::kFloat, kOverlapped},
         Case{"stage2_views", 2, AdamOptions{}, 2, at::kFloat, kViews},
-        Case{"stage2_private_gradients", 3, kMomentum, 2, at::kDouble, kPrivate},
+        without_heap({"stage2_private_gradients", 3, kMomentum, 2, at::kDouble}),
         Case{"stage2_over_links", 3, kMomentum, 2, at::kDouble, kLargeFrom4K, kTcp},
         Case{"stage2_over_links_overlapped", 3, AdamOptions{}, 2, at::kFloat, kOverlapped, kTcp},
         Case{"stage2_over_links_unused", 4, AdamOptions{}, 2, at::kFloat, kUnused, kTcp},
@@ -289,14 +297,10 @@ TEST(ShardedOptimizer, StateGoesThroughACheckpointToAnotherNumberOfRanks) {
     DataParallel ddp(net, world, options);
     ShardedOptimizer optimizer(ddp, AdamOptions{.lr = 0.02});
     for (int k = 0; k < 2; ++k) step(*net, ddp, optimizer, k);
-    auto boxes = saved_boxes(optimizer.own_state());
-    std::vector<NamedTensor> weights = parameters_of(*net);
-    for (const auto& [name, tensor] : weights)
-      boxes.push_back({.key = {name, ""},
-                       .dtype = DType::kF64,
-                       .shape = {tensor.sizes().begin(), tensor.sizes().end()},
-                       .data = tensor.data_ptr()});
-    save_checkpoint(world, folder, boxes, {.step = 2}).or_throw();
+    StateDict state(StateUse::kSave);
+    state.add("model", *net);
+    state.add("optimizer", optimizer);
+    save_checkpoint(world, folder, state).or_throw();
     step(*net, ddp, optimizer, 2);
     if (world.rank() == 0) write_file(folder + "/digest", std::to_string(digest(*net))).or_throw();
   });
@@ -308,24 +312,46 @@ TEST(ShardedOptimizer, StateGoesThroughACheckpointToAnotherNumberOfRanks) {
     DataParallel ddp(net, world, options);
     ShardedOptimizer optimizer(ddp, AdamOptions{.lr = 0.02}, {.stage = 2});
     const auto reader = CheckpointReader::open(folder).or_throw();
-    read_state(reader, optimizer.own_state()).or_throw();
-    for (const auto& [name, tensor] : parameters_of(*net))
-      reader.read({name, ""}, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()}).or_throw();
+    StateDict state(StateUse::kLoad);
+    state.add("model", *net);
+    state.add("optimizer", optimizer);
+    state.load(world, reader).or_throw();
     step(*net, ddp, optimizer, 2);
     const std::string expected = read_file(folder + "/digest", 100).or_throw();
     test::check(std::to_string(digest(*net)) == expected, "digest ", digest(*net), " and ", expected);
 
     const auto wrong_type = make_net(at::kFloat);
     Optimizer f32(*wrong_type, AdamOptions{}), adagrad(*net, AdagradOptions{});
-    const auto type_error = to_string(read_state(reader, f32.own_state()).error());
-    test::check(type_error.find("exp_avg of in.weight is f64[301, 97] there, and f32[301, 97] in this model") !=
-                    std::string::npos,
+    const auto why = [&](Optimizer& wrong) {
+      StateDict dict(StateUse::kLoad);
+      dict.add("optimizer", wrong);
+      return to_string(dict.load(Group(), reader).error());
+    };
+    const auto type_error = why(f32);
+    test::check(type_error.find("exp_avg of in.weight is f64[301, 97], wanted f32[301, 97]") != std::string::npos,
                 type_error);
-    const auto rule_error = to_string(read_state(reader, adagrad.own_state()).error());
-    test::check(rule_error.find("has no sum of in.weight") != std::string::npos, rule_error);
+    const auto rule_error = why(adagrad);
+    test::check(rule_error.find("it lacks ") != std::string::npos, rule_error);
   });
   EXPECT_EQ(test::describe(outcomes), "");
   std::filesystem::remove_all(folder);
+}
+
+TEST(ShardedOptimizer, RejectsARuleOfMatrices) {
+  const auto outcomes = test::run_threads(1, [](Group& world) {
+    const auto net = make_net(at::kFloat);
+    DataParallel ddp(net, world, kLargeFrom4K);
+    std::string refusal;
+    try {
+      ShardedOptimizer optimizer(ddp, MuonOptions{});
+    } catch (const Exception& error) {
+      refusal = error.what();
+    }
+    test::check(refusal.find("Muon steps whole matrices, but each rank has a part of the elements of a parameter") !=
+                    std::string::npos,
+                refusal);
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
 }
 
 }  // namespace

@@ -28,6 +28,7 @@
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/parallel/gradients/clip.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/caching_allocator.h"
 
 namespace tutti {
 namespace {
@@ -101,11 +102,13 @@ std::map<std::string, Case> cases() {
   const auto sometimes = [](int step, int rank) { return step % 4 != 0 && (step + rank) % 3 == 0; };
   return {
       {"plain", {}},
-      {"views", {.options = {.gradients_as_views = true}}},
-      {"small_buckets", {.options = {.first_bucket_bytes = 1048, .bucket_bytes = 1048, .overlap = Overlap::kOn}}},
-      {"find_unused", {.shape = {.extra = true}, .options = {.find_unused = true}, .use_extra = sometimes}},
+      {"views", {.options = {.gradient_as_bucket_view = true}}},
+      {"small_buckets",
+       {.options = {.first_bucket_bytes = 1048, .bucket_cap_mb = mebibytes(1048), .overlap = Overlap::kOn}}},
+      {"find_unused", {.shape = {.extra = true}, .options = {.find_unused_parameters = true}, .use_extra = sometimes}},
       {"static_graph", {.shape = {.extra = true}, .options = {.static_graph = true}}},
-      {"static_graph_views", {.shape = {.tied = true}, .options = {.gradients_as_views = true, .static_graph = true}}},
+      {"static_graph_views",
+       {.shape = {.tied = true}, .options = {.gradient_as_bucket_view = true, .static_graph = true}}},
       {"no_sync", {.accumulate = 2}},
       {"tied", {.shape = {.tied = true}}},
       {"frozen", {.frozen = "fc2.weight"}},
@@ -116,7 +119,7 @@ std::map<std::string, Case> cases() {
       {"join_batch_norm", {.shape = {.norm = true}, .uneven = true}},
       {"sparse", {.shape = {.table = true, .sparse = true}, .momentum = 0}},
       {"dense_table", {.shape = {.table = true}, .momentum = 0}},
-      {"ignore", {.options = {.ignore = {"fc2.bias"}}}},
+      {"ignore", {.options = {.params_and_buffers_to_ignore = {"fc2.bias"}}}},
       // Both round the gradients to 16 bits; PyTorch once more after each addition.
       {"f16", {.hook = f16_compression, .tolerance = 1e-4}},
       {"bf16", {.hook = bf16_compression, .tolerance = 1e-3}},
@@ -143,7 +146,7 @@ std::map<std::string, Case> cases() {
       {"zero_adamw", {.clip_norm = 0.5, .sharded = AdamWOptions{.lr = 1e-3, .weight_decay = 0.1}}},
       {"zero_adagrad", {.sharded = AdagradOptions{.lr = 0.01}}},
       // Averaged in every step, late. (PyTorch has delay_all_reduce_named_params, whose all_reduce nobody waits for.)
-      {"delayed", {.options = {.delayed = {"fc2.weight"}}, .like = "plain"}},
+      {"delayed", {.options = {.delay_all_reduce_named_params = {"fc2.weight"}}, .like = "plain"}},
   };
 }
 
@@ -235,6 +238,7 @@ std::vector<double> train(Group& world, const Case& with, const SafetensorsFile&
   auto options = with.options;
   if (with.hook) options.hook = with.hook();
   if (with.scale > 0) options.finite_check = FiniteCheck::kReport;
+  const HeapTensors heap(world);
   DataParallel ddp(net, world, options);
   torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.05).momentum(with.momentum));
   std::optional<ShardedOptimizer> sharded;
@@ -263,7 +267,7 @@ std::vector<double> train(Group& world, const Case& with, const SafetensorsFile&
       return sharded->step();
     }
     ddp.finish();
-    if (!options.delayed.empty()) ddp.average_delayed();
+    if (!options.delay_all_reduce_named_params.empty()) ddp.average_delayed();
     if (with.clip_norm > 0) clip_grad_norm(*net, with.clip_norm);
     if (with.clip_value > 0) clip_grad_value(*net, with.clip_value);
     if (!scaler) {

@@ -194,7 +194,7 @@ TEST_F(PretrainGpt, AStepCounterBeyondAllStepsIsRejected) {
   ASSERT_EQ(pretrain(0, with(kModel, {"--train-iters", "2", "--save", save})).code, 0);
   const auto source = open_tensors(step).or_throw();
   std::vector<std::vector<std::byte>> values;
-  std::vector<SavedBox> boxes;
+  std::vector<StateBox> boxes;
   for (const auto& [key, tensor] : source->tensors()) {
     values.emplace_back(tensor.elements() * tensor.element_bytes);
     source->read(key, values.back()).or_throw();

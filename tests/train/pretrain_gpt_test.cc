@@ -179,7 +179,7 @@ TEST_F(PretrainGpt, OtherKindsOfModelsTrainTheSameOnGrids) {
   EXPECT_EQ(curve(context), curve(alone)) << context.err;
 }
 
-// Each tensor rank sends half of an activation, or all of it (GridGroups decides): the same numbers.
+// Each tensor rank sends half of an activation, or all of it (make_parallel() decides): the same numbers.
 TEST_F(PretrainGpt, ActivationsInPartsOrWholeBetweenHostsTrainTheSame) {
   const Words line =
       with(kModel, {"--train-iters", "2", "--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"});
@@ -341,26 +341,26 @@ TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {
   refused(0, {"--load", folder_, "--exit-on-missing-checkpoint"}, folder_);
 }
 
-TEST_F(PretrainGpt, APlaceThatCannotBeMadeIsToldWithItsOptionAndWhatToDo) {
+TEST_F(PretrainGpt, AFolderThatCannotBeMadeIsReportedWithItsOption) {
   const auto refused = [&](int ranks, const Words& more, const std::string& words) {
     const auto ended = pretrain(ranks, with(with(kModel, {"--train-iters", "1"}), more));
     EXPECT_EQ(ended.code, 2) << words;
     EXPECT_THAT(ended.err, HasSubstr(words));
     EXPECT_EQ(fields(ended, "lm loss"), Words());
   };
-  for (const std::string option : {"--save", "--trace", "--tensorboard-dir"})
-    refused(option == "--save" ? 2 : 0, {option, "/proc/none"},
+  for (const std::string option : {"--save-dir", "--trace", "--tensorboard-dir"})
+    refused(option == "--save-dir" ? 2 : 0, {option, "/proc/none"},
             option +
                 ": cannot make the folder /proc/none: No such file or directory (hint: give a folder that is there, "
                 "or in a place where this user may make one)");
   refused(0, {"--save", "/proc"},
-          "--save: cannot make a file in the folder /proc: No such file or directory (hint: give a folder that is "
+          "--save-dir: cannot make a file in the folder /proc: No such file or directory (hint: give a folder that is "
           "there, and that this user may write to)");
   refused(0, {"--load", "/proc/none", "--exit-on-missing-checkpoint"}, "--load: cannot read the folder /proc/none: No");
 }
 
-// By the size of the world that the environment tells, without a word to the others; and by one rank.
-TEST_F(PretrainGpt, WhatCannotBeIsFoundBeforeRanksMeet) {
+// By the number of ranks in the environment, before any rank connects to another; one rank reports them.
+TEST_F(PretrainGpt, MistakesAreFoundBeforeRanksConnect) {
   const auto nobody_there = [&](const Words& more, const char* rank) {
     return testing::run(with(with({PRETRAIN_GPT}, with(kModel, {"--train-iters", "1"})), more),
                         {{"RANK", rank}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
@@ -385,7 +385,7 @@ TEST_F(PretrainGpt, WhatCannotBeIsFoundBeforeRanksMeet) {
     EXPECT_THAT(first.err, AllOf(StartsWith("pretrain_gpt: "), HasSubstr(words)));
     const auto second = nobody_there(more, "1");
     EXPECT_EQ(second.code, 2);
-    EXPECT_THAT(second.err, AllOf(HasSubstr("rank 1 leaves before the ranks meet"), Not(HasSubstr(words))));
+    EXPECT_THAT(second.err, AllOf(HasSubstr("rank 1 exits before the ranks connect"), Not(HasSubstr(words))));
   }
   const auto together = pretrain(4, with(kModel, {"--train-iters", "1", "--tensor-model-parallel-size", "3"}));
   EXPECT_EQ(together.code, 2);

@@ -307,7 +307,8 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
     EXPECT_EQ(ended.code, 2) << ended.err;
     EXPECT_THAT(ended.err, HasSubstr(words));
   };
-  refused({"--keep", "2"}, "--save-interval and --keep are for --save-dir, which is not given");
+  refused({"--keep", "2"}, "--keep is for --save-dir, which is not given\nhint: say where to save: --save-dir DIR");
+  refused({"--save-interval", "5", "--keep", "2"}, "--save-interval and --keep are for --save-dir, which is not given");
   refused({"--save-dir", "a", "--keep-every", "2"}, "--keep-every is for --keep: without it all checkpoints stay");
   refused({"--save-dir", "a", "--save-interval", "-1"}, "--save-interval");
   refused({"--save-dir-per-node"}, "--save-dir-per-node is for --save-dir");
@@ -317,10 +318,11 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
   expect_trained(0, usual);
   refused(usual + Arguments{"--resume", "never"},
           path("run") + " has a checkpoint of step 2 already, and this run begins anew");
-  refused(usual + Arguments{"--seed", "4"}, "is of another run: its seed is 0, and 4 is given");
+  refused(usual + Arguments{"--seed", "4"}, "is of another run: it was saved with --seed 0, and 4 is given");
   refused(usual + Arguments{"--model", "mlp"},
-          "is of another run: its model is cnn, and mlp is given (hint: go on with the --model of the run");
-  refused(usual + Arguments{"--optimizer", "adam"}, "is of another run: its optimizer is Sgd, and Adam is given");
+          "is of another run: it was saved with --model cnn, and mlp is given (hint: give the --model of the run");
+  refused(usual + Arguments{"--optimizer", "adam"},
+          "is of another run: it was saved with --optimizer Sgd, and Adam is given");
   refused({"--max-steps", "2", "--resume", path("nowhere")}, path("nowhere"));
   refused(usual + Arguments{"--resume", "latest"},
           "--resume latest: cannot read the folder latest: No such file or directory (hint: --resume takes auto (the "

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tutti/base/error.h"
+#include "tutti/planning/schedules/schedule.h"
 
 namespace tutti {
 namespace {
@@ -71,6 +72,17 @@ std::vector<LayerRange> balanced_stages(std::span<const double> costs, int stage
     begin = end;
   }
   return ranges;
+}
+
+std::vector<StageLayers> stages_of_rank(const Schedule& schedule, std::span<const LayerRange> ranges, int rank) {
+  const int stages = schedule.shape.stages();
+  TUTTI_REQUIRE(int(ranges.size()) == stages, "pipeline: layers of ", ranges.size(), " stages, expected ", stages);
+  std::vector<StageLayers> found;
+  for (int chunk = 0; chunk < schedule.shape.chunks; ++chunk) {
+    const int stage = schedule.stage_of(rank, chunk);
+    found.push_back({ranges[std::size_t(stage)], stage == 0, stage + 1 == stages});
+  }
+  return found;
 }
 
 }  // namespace tutti

@@ -21,4 +21,14 @@ std::vector<LayerRange> given_stages(int layers, std::span<const int> sizes);
 // splits it prefers fuller earlier stages. At least one layer per stage. O(stages layers^2).
 std::vector<LayerRange> balanced_stages(std::span<const double> costs, int stages);
 
+struct Schedule;
+
+// A stage of a rank: the first one also has the embedding, the last one the head.
+struct StageLayers {
+  LayerRange layers;
+  bool is_first = true, is_last = true;
+};
+// The stages of rank `rank` of a pipeline, by chunk; `ranges`: the layers of each stage of the schedule, in order.
+std::vector<StageLayers> stages_of_rank(const Schedule& schedule, std::span<const LayerRange> ranges, int rank);
+
 }  // namespace tutti

@@ -19,19 +19,23 @@
 #include "tutti/base/machine.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
+#include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compat.h"
 
 namespace tutti {
 namespace {
 
 std::atomic<int> fixed_threads{0};  // 0: not fixed
+std::atomic<bool> prepared{false};
 
 void warn_of_reference_blas() {
   if (at::hasMKL() || ::dlsym(RTLD_DEFAULT, "openblas_get_corename") != nullptr) return;
   log::warn("LibTorch runs on the reference BLAS, 13 to 60 times slower than OpenBLAS: install libopenblas0-pthread");
 }
 
-int share_now(const Group& group) {
+}  // namespace
+
+int cores_of_rank(const Group& group) {
   const auto allowed = allowed_cores();
   const int share = share_of_cores(group, allowed), usable = usable_cores();
   const int node = group.node();
@@ -41,8 +45,6 @@ int share_now(const Group& group) {
   return std::clamp(usable / int(std::count(nodes.begin(), nodes.end(), node)), 1,
                     share);  // a quota, which the ranks of a host share
 }
-
-}  // namespace
 
 int share_of_cores(const Group& group, const CoreMask& mine) {
   const auto words = std::size_t(all_reduce(group, std::int64_t(mine.size()), ReduceOp::kMax));
@@ -65,7 +67,8 @@ int share_of_cores(const Group& group, const CoreMask& mine) {
 
 int prepare_compute(const Group& group) {
   at::globalContext().setFlushDenormal(true);  // a register of this thread
-  const int cores = share_now(group);
+  const int cores = cores_of_rank(group);
+  prepared = true;
   static std::once_flag once;
   std::call_once(once, [&] {
     if (!env("OMP_NUM_THREADS") && !fixed_compute_threads()) at::set_num_threads(cores);
@@ -73,6 +76,13 @@ int prepare_compute(const Group& group) {
   });
   return cores;
 }
+
+bool is_compute_prepared() { return prepared; }
+
+Compute::Compute(const Group& group, ComputeOptions options) : cores_(prepare_compute(group)) {
+  if (options.heap_tensors) heap_ = std::make_unique<HeapTensors>(group);
+}
+Compute::~Compute() = default;
 
 // at::set_num_threads() sets the threads of OpenMP and MKL. OpenBLAS with threads of its own has a number of its own.
 void fix_compute_threads(int threads) {

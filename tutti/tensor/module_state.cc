@@ -17,12 +17,28 @@ DType dtype_of(const NamedTensor& named) {
 }
 
 bool in_place(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.is_contiguous(); }
+// Of a tensor whose rows lie packed in memory of the CPU, apart from each other.
+bool has_packed_rows(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.dim() > 1 && tensor.numel() > 0 && tensor.select(0, 0).is_contiguous() &&
+         tensor.stride(0) >= tensor.numel() / tensor.size(0);
+}
 
 RowSource rows_of(const at::Tensor& tensor) {
   return [tensor](std::uint64_t first, std::uint64_t count, std::byte* into) -> Status {
     const auto part = tensor.dim() == 0 ? tensor : tensor.narrow(0, std::int64_t(first), std::int64_t(count));
     const auto packed = part.detach().cpu().contiguous();
     std::memcpy(into, packed.data_ptr(), std::size_t(packed.nbytes()));
+    return {};
+  };
+}
+
+RowSink into_rows_of(const at::Tensor& tensor) {
+  return [tensor](std::uint64_t first, std::uint64_t count, const std::byte* rows) -> Status {
+    const at::Tensor whole = tensor.detach();
+    const auto part = whole.dim() == 0 ? whole : whole.narrow(0, std::int64_t(first), std::int64_t(count));
+    const auto packed = at::empty(part.sizes(), part.options().device(at::kCPU));
+    std::memcpy(packed.data_ptr(), rows, std::size_t(packed.nbytes()));
+    part.copy_(packed);
     return {};
   };
 }
@@ -35,44 +51,28 @@ std::vector<NamedTensor> tensors(const torch::nn::Module& module) {
 
 }  // namespace
 
-std::vector<SavedBox> saved_boxes(const torch::nn::Module& module) {
-  std::vector<SavedBox> boxes;
-  for (const auto& named : tensors(module)) {
-    SavedBox box{.key = {named.name, ""}, .dtype = dtype_of(named), .shape = shape_of(named.tensor)};
-    if (in_place(named.tensor)) {
-      box.data = named.tensor.data_ptr();
-    } else {
-      box.source = rows_of(named.tensor);
-    }
-    boxes.push_back(std::move(box));
+StateBox state_box(TensorKey key, const at::Tensor& tensor, TensorShape shape, TensorBox box) {
+  require_memory(tensor, key.name);
+  const DType dtype = dtype_of({key.name, tensor});
+  StateBox made{.key = std::move(key), .dtype = dtype, .shape = std::move(shape), .box = std::move(box)};
+  if (in_place(tensor)) {
+    made.data = tensor.data_ptr();
+  } else if (has_packed_rows(tensor)) {
+    made.data = tensor.data_ptr();
+    made.row_stride = std::size_t(tensor.stride(0)) * tensor.element_size();
+  } else {
+    made.source = rows_of(tensor);
+    made.sink = into_rows_of(tensor);
   }
-  return boxes;
+  return made;
 }
 
-std::vector<ExpectedTensor> expected_tensors(const torch::nn::Module& module) {
-  std::vector<ExpectedTensor> wanted;
-  for (const auto& named : tensors(module))
-    wanted.push_back({{named.name, ""}, dtype_of(named), shape_of(named.tensor)});
-  return wanted;
+StateBox state_box(TensorKey key, const at::Tensor& tensor) {
+  return state_box(std::move(key), tensor, shape_of(tensor), {});
 }
 
-Status read_module(const CheckpointReader& reader, const torch::nn::Module& module) {
-  for (const auto& named : tensors(module)) {
-    const TensorKey key{named.name, ""};
-    const DType dtype = dtype_of(named);
-    const auto* stored = reader.find(key);
-    if (!stored || stored->dtype != dtype || stored->shape != shape_of(named.tensor))
-      return Error{.code = Code::kMismatch,
-                   .detail = fmt::format(
-                       "{}: {} is {}, and {} in the model", reader.folder(), named.name,
-                       stored ? std::string(name(stored->dtype)) + shape_text(stored->shape) : std::string("not there"),
-                       describe(named.tensor))};
-    const bool direct = in_place(named.tensor);
-    const auto into = direct ? named.tensor.detach() : at::empty(named.tensor.sizes(), named.tensor.scalar_type());
-    TUTTI_TRY(reader.read(key, {static_cast<std::byte*>(into.data_ptr()), std::size_t(into.nbytes())}));
-    if (!direct) named.tensor.detach().copy_(into);
-  }
-  return {};
+void add_state(StateDict& state, const torch::nn::Module& module) {
+  for (const auto& named : tensors(module)) state.tensor(state_box({named.name, ""}, named.tensor));
 }
 
 }  // namespace tutti

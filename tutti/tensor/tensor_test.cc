@@ -15,10 +15,11 @@
 
 #include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
+#include "tutti/checkpoint/tensor_file.h"
 #include "tutti/tensor/caching_allocator.h"
-#include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/module_state.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have a posix_memalign of their own
 namespace {
@@ -260,8 +261,8 @@ class ModuleFile : public testing::Test {
 
 TEST_F(ModuleFile, SavesAndLoads) {
   torch::nn::LinearImpl one(3, 4), other(3, 4);
-  ASSERT_TRUE(save_module(one, path_).ok());
-  ASSERT_TRUE(load_module(other, path_).ok());
+  ASSERT_TRUE(save_tensors(path_, one).ok());
+  ASSERT_TRUE(load_tensors(path_, other).ok());
   EXPECT_TRUE(at::equal(one.weight, other.weight));
   EXPECT_TRUE(at::equal(one.bias, other.bias));
   EXPECT_TRUE(other.weight.requires_grad());
@@ -269,14 +270,14 @@ TEST_F(ModuleFile, SavesAndLoads) {
 
 TEST_F(ModuleFile, NamesTheTensorThatDoesNotFitAndChangesNothing) {
   torch::nn::LinearImpl saved(3, 4), wider(5, 4), bare(torch::nn::LinearOptions(3, 4).bias(false));
-  ASSERT_TRUE(save_module(saved, path_).ok());
+  ASSERT_TRUE(save_tensors(path_, saved).ok());
   const auto before = wider.weight.clone();
-  EXPECT_THAT(to_string(load_module(wider, path_).error()),
+  EXPECT_THAT(to_string(load_tensors(path_, wider).error()),
               HasSubstr("weight is F32[4, 3] in the file and f32[4, 5] in the model"));
   EXPECT_TRUE(at::equal(wider.weight, before));
-  EXPECT_THAT(to_string(load_module(bare, path_).error()), HasSubstr("holds bias, which the model does not have"));
-  ASSERT_TRUE(save_module(bare, path_).ok());
-  EXPECT_THAT(to_string(load_module(saved, path_).error()),
+  EXPECT_THAT(to_string(load_tensors(path_, bare).error()), HasSubstr("holds bias, which the model does not have"));
+  ASSERT_TRUE(save_tensors(path_, bare).ok());
+  EXPECT_THAT(to_string(load_tensors(path_, saved).error()),
               HasSubstr("has no tensor bias, which the model has (f32[4])"));
 }
 

@@ -47,40 +47,43 @@ Recorder::Recorder(const Group& world, RecorderOptions options) : world_(world),
   const std::string& trace = options_.trace;
   if (!trace.empty())
     made = of_option("--trace", is_file(trace) ? prepare_trace(world, trace) : prepare_traces(world, trace));
-  if (made.ok() && !options_.tensorboard.empty() && world.rank() == 0) {
+  if (made.ok() && !options_.tensorboard.empty() && world.rank() == options_.tensorboard_rank) {
     auto events = EventFile::create(options_.tensorboard);
     if (events.ok()) {
       events_ = std::move(*events);
     } else {
-      made = of_option("--tensorboard", events.status());
+      made = of_option(options_.tensorboard_option, events.status());
     }
   }
   agree(world, made).or_throw();
-  if (!options_.trace.empty() || options_.profile) start_trace();
+  if (traces()) start_trace();
 }
 
-void Recorder::step(std::int64_t step, const StepTimes& times) {
-  phases_.add(times);
+void Recorder::step(std::int64_t step, const TrainingStep& made) {
+  phases_.add(made);
   if (!events_) return;
-  events_->add_scalar("train/loss", times.loss, step);
-  events_->add_scalar("train/lr", times.lr, step);
-  events_->add_scalar("train/samples_per_s", times.samples / times.step, step);
-  const std::pair<const char*, double> phases[] = {
-      {"time/data", times.data},           {"time/forward", times.forward},
-      {"time/backward", times.backward},   {"time/exposed_communication", times.exposed},
-      {"time/optimizer", times.optimizer}, {"time/step", times.step}};
-  for (const auto& [tag, seconds] : phases) events_->add_scalar(tag, seconds, step);
+  if (options_.step_scalars) {
+    if (made.loss) events_->add_scalar("train/loss", *made.loss, step);
+    events_->add_scalar("train/lr", made.lr, step);
+    events_->add_scalar("train/samples_per_s", made.samples / made.seconds, step);
+    const std::pair<const char*, double> phases[] = {
+        {"time/data", made.data},           {"time/forward", made.forward},
+        {"time/backward", made.backward},   {"time/exposed_communication", made.exposed},
+        {"time/optimizer", made.optimizer}, {"time/step", made.seconds}};
+    for (const auto& [tag, seconds] : phases) events_->add_scalar(tag, seconds, step);
+  }
+  add(step, made.scalars);
 }
 
-void Recorder::test(std::int64_t step, double accuracy, double loss) {
+void Recorder::add(std::int64_t step, const Scalars& scalars) {
   if (!events_) return;
-  events_->add_scalar("test/accuracy", accuracy, step);
-  events_->add_scalar("test/loss", loss, step);
+  for (const Scalar& scalar : scalars) events_->add_scalar(scalar.tag, scalar.value, scalar.at < 0 ? step : scalar.at);
 }
 
 void Recorder::finish() {
-  if (options_.trace.empty() && !options_.profile) return;
+  if (!traces()) return;
   const Trace trace = stop_trace();
+  if (options_.write_trace) return options_.write_trace(trace);
   if (options_.profile) {
     const auto spread = timers_over_ranks(world_, phases_.readings());
     if (world_.rank() == 0)

@@ -7,26 +7,27 @@
 
 namespace tutti {
 
-std::string step_line_text(std::int64_t step, std::int64_t steps, const StepRecord& since, int count) {
+std::string step_line_text(std::int64_t step, std::int64_t steps, const TrainingStep& since, int count) {
   const double seconds = since.seconds > 0 ? since.seconds : 1e-9;
   const double left = double(steps - step) * seconds / (count > 0 ? count : 1);
-  return fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:g}  {:.0f} samples/s  data {:.1f}%  comm {:.1f}%  ETA {}", step,
-                     fmt::formatted_size("{}", steps), steps, since.loss, since.lr, since.samples / seconds,
-                     100 * since.data_seconds / seconds, 100 * since.exposed_seconds / seconds, seconds_text(left));
+  const std::string loss = since.loss ? fmt::format("  loss {:.4f}", *since.loss) : "";
+  return fmt::format("step {:>{}}/{}{}  lr {:g}  {:.0f} samples/s  data {:.1f}%  comm {:.1f}%  ETA {}", step,
+                     fmt::formatted_size("{}", steps), steps, loss, since.lr, since.samples / seconds,
+                     100 * since.data / seconds, 100 * since.exposed / seconds, seconds_text(left));
 }
 
 StepLine::StepLine(std::FILE* out, std::int64_t steps, double every, std::int64_t done)
     : out_(out), steps_(steps), done_(done), every_(every), terminal_(::isatty(::fileno(out)) == 1) {}
 
-void StepLine::record(const StepRecord& step) {
+void StepLine::record(const TrainingStep& step) {
   ++done_;
   ++count_;
   since_.loss = step.loss;
   since_.lr = step.lr;
   since_.samples += step.samples;
   since_.seconds += step.seconds;
-  since_.data_seconds += step.data_seconds;
-  since_.exposed_seconds += step.exposed_seconds;
+  since_.data += step.data;
+  since_.exposed += step.exposed;
   if (every_ >= 0 && seconds_since(shown_) >= every_) show();
 }
 

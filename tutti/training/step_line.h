@@ -7,21 +7,13 @@
 #include <string>
 
 #include "tutti/base/clock.h"
+#include "tutti/training/training_step.h"
 
 namespace tutti {
 
-struct StepRecord {
-  double loss = 0;
-  double lr = 0;
-  double samples = 0;          // of all ranks, in this step
-  double seconds = 0;          // the whole step
-  double data_seconds = 0;     // of it: waiting for the batch
-  double exposed_seconds = 0;  // of it: waiting for communication
-};
-
-// The line about the steps since the previous one; rates and shares are over all of them, loss and lr are the last
-// one's.
-std::string step_line_text(std::int64_t step, std::int64_t steps, const StepRecord& since, int count);
+// `since`: the `count` steps since the line before, added up; loss and lr are those of the last step. A loss that is
+// not known is not in the line.
+std::string step_line_text(std::int64_t step, std::int64_t steps, const TrainingStep& since, int count);
 
 class StepLine {
  public:
@@ -31,7 +23,7 @@ class StepLine {
   ~StepLine() { finish(); }
   StepLine(const StepLine&) = delete;
   StepLine& operator=(const StepLine&) = delete;
-  void record(const StepRecord& step);
+  void record(const TrainingStep& step);
   // Shows the steps that no line has shown yet, and ends a line that is being rewritten.
   void finish();
 
@@ -44,7 +36,7 @@ class StepLine {
   bool terminal_;
   bool open_line_ = false;
   Clock::time_point shown_ = now();
-  StepRecord since_;  // sums, since the last line
+  TrainingStep since_;  // sums, since the last line
   int count_ = 0;
 };
 

@@ -21,8 +21,7 @@ std::string written(void (*act)(std::FILE*)) {
 }
 
 TEST(StepLine, Text) {
-  const StepRecord since{
-      .loss = 0.51234, .lr = 0.05, .samples = 1280, .seconds = 0.5, .data_seconds = 0.01, .exposed_seconds = 0.05};
+  const TrainingStep since{.loss = 0.51234, .lr = 0.05, .samples = 1280, .seconds = 0.5, .data = 0.01, .exposed = 0.05};
   EXPECT_EQ(step_line_text(120, 468, since, 10),
             "step 120/468  loss 0.5123  lr 0.05  2560 samples/s  data 2.0%  comm 10.0%  ETA 17.4 s");
 }

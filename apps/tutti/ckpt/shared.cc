@@ -28,7 +28,7 @@ void dress(CLI::App& app, const char* footer, const char* synopsis) {
 
 int end_of(const CLI::App& app, const Result<int>& code) {
   if (code.ok()) return *code;
-  tell(app.get_name(), code.error());
+  report(app.get_name(), code.error());
   return launch::exit_code_of(code.error().code);
 }
 

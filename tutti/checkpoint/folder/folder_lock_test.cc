@@ -21,8 +21,8 @@
 #include <thread>
 
 #include "tests/harness/checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/checkpoint/folder/folder.h"
-#include "tutti/checkpoint/job_checkpoints.h"
 
 namespace tutti {
 namespace {
@@ -123,9 +123,10 @@ TEST_F(Folder, OneProcessHasItAndOthersAreToldWho) {
 
 TEST_F(Folder, AJobHasItFromItsStartToItsEnd) {
   Other first([&](int tell) {
-    JobCheckpoints job(Group(), {.folder = folder()});
-    const auto mine = test::rank_model(test::Dealing::kRows, 0, 1);
-    job.save(mine.boxes, {.step = 1});
+    auto mine = test::rank_model(test::Dealing::kRows, 0, 1);
+    Checkpointer job(Group(), {.folder = folder()});
+    job.add("", mine);
+    job.save(1);
     job.finish();
     say(tell, "saved");
     stay();
@@ -134,7 +135,7 @@ TEST_F(Folder, AJobHasItFromItsStartToItsEnd) {
   Other second([&](int tell) {
     try {
       (void)::freopen("/dev/null", "w", stderr);
-      const JobCheckpoints job(Group(), {.folder = folder()});
+      const Checkpointer job(Group(), {.folder = folder()});
       say(tell, "began");
     } catch (const Exception& error) {
       say(tell, std::string(error.what()) + (error.error().code == Code::kUsage ? " [usage]" : ""));
@@ -145,7 +146,7 @@ TEST_F(Folder, AJobHasItFromItsStartToItsEnd) {
                                    HasSubstr("give another folder, or end that one first"), HasSubstr("[usage]")));
   EXPECT_EQ(refusal(FolderUse::kWriting), "") << "between its saves others may tidy up";
   first.kill();
-  const JobCheckpoints next(Group(), {.folder = folder()});
+  const Checkpointer next(Group(), {.folder = folder()});
   EXPECT_EQ(CheckpointReader::open(folder()).or_throw().facts().step, 1);
 }
 
@@ -267,12 +268,13 @@ TEST_F(Folder, ALockThatWasRemovedIsNoticed) {
 TEST_F(Folder, ASaveOfAJobWhoseLockWasRemovedFails) {
   for (const bool in_background : {true, false}) {
     fs::remove_all(folder() + "/a");
-    const auto mine = test::rank_model(test::Dealing::kRows, 0, 1);
-    JobCheckpoints job(Group(), {.folder = folder() + "/a", .in_background = in_background});
-    job.save(mine.boxes, {.step = 1});
+    auto mine = test::rank_model(test::Dealing::kRows, 0, 1);
+    Checkpointer job(Group(), {.folder = folder() + "/a", .in_background = in_background});
+    job.add("", mine);
+    job.save(1);
     job.finish();
     fs::remove(folder() + "/a/.job.lock");
-    job.save(mine.boxes, {.step = 2});
+    job.save(2);
     try {
       job.finish();
       FAIL() << "the last save has failed";
@@ -299,8 +301,9 @@ TEST_F(Folder, ASaveWhoseLockIsRemovedMeanwhileIsNoCheckpoint) {
       fs::remove(folder() + lock);
       return {};
     };
-    JobCheckpoints job(Group(), {.folder = folder(), .in_background = false});
-    job.save(mine.boxes, {.step = 3});
+    Checkpointer job(Group(), {.folder = folder(), .in_background = false});
+    job.add("", mine);
+    job.save(3);
     EXPECT_THAT(job.stats().last_failure, HasSubstr(folder() + lock + " was removed while this process had it"));
     EXPECT_TRUE(list_checkpoints(folder()).or_throw().empty());
     EXPECT_FALSE(fs::exists(folder() + "/.step-0000003.partial"));

@@ -67,7 +67,7 @@ std::string host_of(const Manifest& manifest, const std::string& file) {
 
 class Opening {
  public:
-  Opening(const Group& group, const NodeFolders& nodes, std::string folder, std::span<const SavedBox> wanted,
+  Opening(const Group& group, const NodeFolders& nodes, std::string folder, std::span<const StateBox> wanted,
           VerifyLevel level)
       : group_(group), nodes_(nodes), folder_(std::move(folder)), wanted_(wanted), level_(level) {}
 
@@ -185,7 +185,7 @@ class Opening {
   const Group& group_;
   const NodeFolders& nodes_;
   const std::string folder_;
-  const std::span<const SavedBox> wanted_;
+  const std::span<const StateBox> wanted_;
   const VerifyLevel level_;
   std::map<std::size_t, std::string> bad_;  // files that are here and cannot be used
   std::vector<std::size_t> held_;
@@ -206,7 +206,7 @@ Result<std::int64_t> newest_node_step(const Group& group, const NodeFolders& nod
 }
 
 Result<OnNodes> open_node_folders(const Group& group, const NodeFolders& nodes, const std::string& path,
-                                  std::span<const SavedBox> wanted, VerifyLevel level) {
+                                  std::span<const StateBox> wanted, VerifyLevel level) {
   try {
     const auto [folder, only] = split_path(path);
     std::vector<std::string> passed_over;

@@ -25,7 +25,7 @@ Status told_with_host(Status status);
 
 // As save_checkpoint(): each node gets the files of its ranks, and the manifest of the whole.
 Status save_on_nodes(const Group& group, const NodeFolders& nodes, const std::string& folder,
-                     std::span<const SavedBox> boxes, const CheckpointFacts& facts, const SaveOptions& options = {});
+                     std::span<const StateBox> boxes, const CheckpointFacts& facts, const SaveOptions& options = {});
 
 // The step of the newest checkpoint in any of the folders; -1: there is none. Collective.
 Result<std::int64_t> newest_node_step(const Group& group, const NodeFolders& nodes, const std::string& folder);
@@ -38,6 +38,6 @@ struct OnNodes {
 // checkpoint. Those passed over say which file is missing, and on which host it was written. What lies on other nodes
 // of `wanted` is fetched, and the rest of it cannot be read. Collective, as CheckpointReader::open().
 Result<OnNodes> open_node_folders(const Group& group, const NodeFolders& nodes, const std::string& path,
-                                  std::span<const SavedBox> wanted, VerifyLevel level = VerifyLevel::kAll);
+                                  std::span<const StateBox> wanted, VerifyLevel level = VerifyLevel::kAll);
 
 }  // namespace tutti

@@ -5,7 +5,7 @@
 
 #include "tests/harness/checkpoints.h"
 #include "tutti/base/machine.h"
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 
 namespace tutti {
 namespace {
@@ -107,7 +107,7 @@ TEST_F(OwnFolders, AChangedByteIsTold) {
 TEST_F(OwnFolders, OfATensorOfAnotherShapeAllIsThere) {
   save({0, 1}, {1});
   on_nodes({0, 1}, [&](Group& world, const std::shared_ptr<NodeFolders>& met, const std::string& folder) {
-    const std::vector<SavedBox> wanted = {{.key = {"emb.0"}, .shape = {2, 1}, .box = TensorBox::rows({2, 1}, 0, 1)}};
+    const std::vector<StateBox> wanted = {{.key = {"emb.0"}, .shape = {2, 1}, .box = TensorBox::rows({2, 1}, 0, 1)}};
     const auto saved = open_node_folders(world, *met, folder, wanted).or_throw();
     const auto expected = test::values(0, TensorBox::whole(test::model()[0].shape), 1);
     std::vector<float> found(expected.size());
@@ -127,11 +127,11 @@ TEST_F(OwnFolders, CopiedIntoOneTheyAreAnOrdinaryCheckpoint) {
 TEST_F(OwnFolders, AJobGoesOnFromThem) {
   const auto run = [&](int begin, const std::vector<int>& steps) {
     const auto outcomes = test::run_threads(2, [&](Group& world) {
-      const auto mine = test::rank_model(Dealing::kRows, world.rank(), 2);
-      JobCheckpoints checkpoints(world, {.folder = folder_of(world.rank()), .folder_per_node = true, .keep = 2});
-      const auto saved = checkpoints.resume(mine.boxes);
-      test::check((saved ? saved->facts().step : 0) == begin, "begins elsewhere");
-      for (const int step : steps) checkpoints.save(mine.boxes, {.step = step});
+      auto mine = test::rank_model(Dealing::kRows, world.rank(), 2);
+      Checkpointer checkpoints(world, {.folder = folder_of(world.rank()), .folder_per_node = true, .keep = 2});
+      checkpoints.add("", mine);
+      test::check(checkpoints.resume().step == begin, "begins elsewhere");
+      for (const int step : steps) checkpoints.save(step);
       checkpoints.finish();
     });
     EXPECT_EQ(test::describe(outcomes), "");
@@ -147,7 +147,7 @@ TEST_F(OwnFolders, WhatIsWrongWithOneIsToldWithItsHost) {
     std::string why;
     const auto outcomes = test::run_threads(2, [&](Group& world) {
       try {
-        const JobCheckpoints job(world, {.folder = folder_of(world.rank()), .folder_per_node = true});
+        const Checkpointer job(world, {.folder = folder_of(world.rank()), .folder_per_node = true});
       } catch (const Exception& error) {
         if (world.rank() == 0) why = error.what();
       }

@@ -23,7 +23,7 @@ struct ResumeOptions {
   bool weights_only = false;
   // The folder is another one on each node; then what of the others' files this rank is going to read.
   const NodeFolders* node_folders = nullptr;
-  std::span<const SavedBox> wanted = {};
+  std::span<const StateBox> wanted = {};
 };
 // Which checkpoint a run resumes from.
 enum class ResumeSource {

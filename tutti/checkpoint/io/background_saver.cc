@@ -45,7 +45,7 @@ BackgroundSaver::BackgroundSaver(const Group& group, std::string folder, SaveOpt
 
 BackgroundSaver::~BackgroundSaver() = default;
 
-Status BackgroundSaver::prepare(std::span<const SavedBox> boxes) {
+Status BackgroundSaver::prepare(std::span<const StateBox> boxes) {
   try {
     thread_.wait();
     TUTTI_TRY(planned_.update(group_, boxes, {}, options_));
@@ -55,7 +55,7 @@ Status BackgroundSaver::prepare(std::span<const SavedBox> boxes) {
   }
 }
 
-Status BackgroundSaver::save(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+Status BackgroundSaver::save(std::span<const StateBox> boxes, const CheckpointFacts& facts) {
   const auto asked = now();
   thread_.wait();
   {
@@ -72,7 +72,7 @@ Status BackgroundSaver::save(std::span<const SavedBox> boxes, const CheckpointFa
   return begun;
 }
 
-Status BackgroundSaver::save_in_place(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+Status BackgroundSaver::save_in_place(std::span<const StateBox> boxes, const CheckpointFacts& facts) {
   thread_.wait();
   Status ended;
   try {
@@ -86,7 +86,7 @@ Status BackgroundSaver::save_in_place(std::span<const SavedBox> boxes, const Che
   return ended;
 }
 
-Status BackgroundSaver::save_now(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+Status BackgroundSaver::save_now(std::span<const StateBox> boxes, const CheckpointFacts& facts) {
   if (facts.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts.step));
   const auto begin = now();
   TUTTI_TRY(planned_.update(group_, boxes, facts, options_));

@@ -50,13 +50,13 @@ class BackgroundSaver {
 
   // Collective. Deals out who writes what and fetches the memory for the copy, so that the first save() does not have
   // to. The memory is this rank's part of what is written: replicated tensors are shared out.
-  Status prepare(std::span<const SavedBox> boxes);
+  Status prepare(std::span<const StateBox> boxes);
   // Collective. Waits for the save before, copies, and returns: the tensors may change then. An error is of this call
   // alone (boxes that cannot be, no memory); what becomes of the writing tell finish() and stats().
-  Status save(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
+  Status save(std::span<const StateBox> boxes, const CheckpointFacts& facts);
   // The same without a copy: returns when all is on disk, or with the error. For a state of which there is no room for
   // another.
-  Status save_in_place(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
+  Status save_in_place(std::span<const StateBox> boxes, const CheckpointFacts& facts);
   // Waits until nothing is under way. How the last save ended, the same on every rank.
   Status finish();
   // Of what has ended.
@@ -64,11 +64,11 @@ class BackgroundSaver {
 
  private:
   struct Job {
-    std::vector<SavedBox> boxes;
+    std::vector<StateBox> boxes;
     SavePart part;
     CheckpointFacts facts;
   };
-  Status save_now(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
+  Status save_now(std::span<const StateBox> boxes, const CheckpointFacts& facts);
   void write(const Job& job);  // on the thread
   void note(std::int64_t step, const Status& ended);
   // "1 of 12 checkpoints was not saved, the last that of step 40: ...": in `tutti status`, and at the end.

@@ -7,7 +7,7 @@
 #include <future>
 
 #include "tests/harness/checkpoints.h"
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/comm/collectives.h"
 
 namespace tutti {
@@ -81,7 +81,7 @@ TEST_F(InBackground, ReplicatedTensorsAreCopiedOnce) {
 TEST_F(InBackground, RowsThatLieApartOrComeFromASource) {
   std::vector<float> apart(100 * 4, -1);
   for (std::size_t i = 0; i < 100; ++i) apart[4 * i] = float(i), apart[4 * i + 1] = float(1000 + i);
-  const std::vector<SavedBox> boxes = {
+  const std::vector<StateBox> boxes = {
       {.key = {"a"}, .shape = {100, 2}, .data = apart.data(), .row_stride = 16},
       {.key = {"b"},
        .shape = {300000, 2},
@@ -183,16 +183,16 @@ TEST_F(InBackground, TrainingCommunicatesMeanwhile) {
 TEST_F(InBackground, AJobSavesWhenDueAndAtTheEnd) {
   on_ranks(2, [&](Group& world) {
     for (const bool in_background : {true, false}) {
-      JobCheckpoints checkpoints(world, {.folder = folder(), .interval = 4, .in_background = in_background});
-      auto saved = checkpoints.resume({});
-      test::check(saved.has_value() != in_background, "the second job begins where the first ended");
-      const auto mine = test::rank_model(Dealing::kReplicated, world.rank(), 2);
-      checkpoints.prepare(mine.boxes);
-      const std::int64_t from = saved ? saved->facts().step : 0, to = from + 9;
+      auto mine = test::rank_model(Dealing::kReplicated, world.rank(), 2);
+      Checkpointer checkpoints(world, {.folder = folder(), .interval = 4, .in_background = in_background});
+      checkpoints.add("", mine);
+      const auto resumed = checkpoints.resume();
+      test::check(resumed.source.has_value() != in_background, "the second job begins where the first ended");
+      const std::int64_t from = resumed.step, to = from + 9;
       for (auto step = from + 1; step <= to; ++step) {
-        const auto due = checkpoints.after(step, step == to);
+        const auto due = checkpoints.due(step, step == to);
         test::check(!due.stop && due.save == (step % 4 == 0 || step == to), "due");
-        if (due.save) checkpoints.save(mine.boxes, {.step = step});
+        checkpoints.after(step, step == to);
       }
       checkpoints.finish();
     }
@@ -202,22 +202,23 @@ TEST_F(InBackground, AJobSavesWhenDueAndAtTheEnd) {
 
 TEST_F(InBackground, AJobThatCannotKeepItsWorkSaysSoAtTheEnd) {
   const std::string path = folder() + "/a";
-  JobCheckpoints checkpoints(Group(), {.folder = path});
+  auto mine = test::rank_model(Dealing::kReplicated, 0, 1);
+  Checkpointer checkpoints(Group(), {.folder = path});
+  checkpoints.add("", mine);
   fs::remove_all(path);
   test::set_file(path, "");
-  const auto mine = test::rank_model(Dealing::kReplicated, 0, 1);
-  checkpoints.save(mine.boxes, {.step = 1});
+  checkpoints.save(1);
   try {
     checkpoints.finish();
     FAIL();
   } catch (const Exception& error) {
     EXPECT_THAT(error.what(), HasSubstr(path));
   }
-  JobCheckpoints none(Group(), {});
-  none.prepare(mine.boxes);
-  none.save(mine.boxes, {.step = 1});
+  Checkpointer none(Group(), {});
+  none.add("", mine);
+  EXPECT_FALSE(none.resume().source);
+  none.save(1);
   none.finish();
-  EXPECT_FALSE(none.resume({}));
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ class Corruption : public testing::Test {
   void save(std::int64_t step, const std::string& folder, float shift = 0) {
     std::vector<float> table(64 * 32), bias(7);
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = float(i) + shift;
-    const auto* const rows = table.data();
-    const SavedBox boxes[] = {
+    auto* const rows = table.data();
+    const StateBox boxes[] = {
         {.key = {"emb", ""}, .shape = {64, 32}, .box = {{0, 0}, {40, 32}}, .data = rows},
         {.key = {"emb", ""}, .shape = {64, 32}, .box = {{40, 0}, {24, 32}}, .data = rows + 40 * 32},
         {.key = {"emb", "sum"}, .shape = {7}, .data = bias.data()},

@@ -74,10 +74,10 @@ Status serve(const std::vector<std::vector<FileRun>>& all, int me, const Fetchin
 
 }  // namespace
 
-std::vector<FileRun> runs_to_read(const Manifest& manifest, std::span<const SavedBox> wanted,
+std::vector<FileRun> runs_to_read(const Manifest& manifest, std::span<const StateBox> wanted,
                                   const std::function<bool(std::uint64_t file)>& far) {
   std::map<const StoredBox*, Chunks> needed;
-  for (const SavedBox& want : wanted) {
+  for (const StateBox& want : wanted) {
     const auto found = manifest.tensors.find(want.key);
     if (found == manifest.tensors.end()) continue;
     const bool as_given = found->second.shape == want.shape;

@@ -19,7 +19,7 @@ struct FileRun {
 // What of the files for which `far` says so is needed to read the boxes of `wanted`, whole chunks, in runs of 8 MiB at
 // most, by file and offset. Of a tensor that has another shape there all of it: who reads it says what becomes of that.
 // One that the checkpoint does not have needs nothing.
-std::vector<FileRun> runs_to_read(const Manifest& manifest, std::span<const SavedBox> wanted,
+std::vector<FileRun> runs_to_read(const Manifest& manifest, std::span<const StateBox> wanted,
                                   const std::function<bool(std::uint64_t file)>& far);
 
 // Collective: each rank gets its `wanted`, which `server(file)` reads for it. Through 256 MiB of memory at most, or

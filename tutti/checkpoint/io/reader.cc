@@ -107,10 +107,10 @@ const StoredTensor* CheckpointReader::find(const TensorKey& key) const {
   return found == manifest_.tensors.end() ? nullptr : &found->second;
 }
 
-TensorMatch CheckpointReader::compare(std::span<const ExpectedTensor> wanted) const {
+TensorMatch CheckpointReader::compare(std::span<const StateBox> wanted) const {
   TensorMatch match;
   std::set<TensorKey> known, told;  // parts of one tensor are wanted one by one
-  for (const ExpectedTensor& want : wanted) {
+  for (const StateBox& want : wanted) {
     known.insert(want.key);
     const StoredTensor* const tensor = find(want.key);
     const bool fits = tensor && tensor->dtype == want.dtype && tensor->shape == want.shape;
@@ -136,14 +136,12 @@ std::string to_string(const TensorMatch& match) {
   return join(troubles, "; ");
 }
 
-Result<TensorMatch> CheckpointReader::match(std::span<const ExpectedTensor> wanted, MatchMode mode) const {
+Result<TensorMatch> CheckpointReader::match(std::span<const StateBox> wanted, MatchMode mode) const {
   TensorMatch match = compare(wanted);
   if (match.whole()) return match;
   switch (mode) {
     case MatchMode::kStrict:
-      return Error{.code = Code::kMismatch,
-                   .detail = fmt::format("the checkpoint {} is of another model: {}", folder_, to_string(match)),
-                   .hint = "start with the options of the run that saved it"};
+      return of_another_model(*this, match);
     case MatchMode::kReport:
       log::warn(fmt::format("the checkpoint {} is of another model: {}; what does not fit is left as it is", folder_,
                             to_string(match)));
@@ -154,7 +152,13 @@ Result<TensorMatch> CheckpointReader::match(std::span<const ExpectedTensor> want
   return match;
 }
 
-Status CheckpointReader::expect(std::span<const ExpectedTensor> wanted) const {
+Error of_another_model(const CheckpointReader& saved, const TensorMatch& match) {
+  return Error{.code = Code::kMismatch,
+               .detail = fmt::format("the checkpoint {} is of another model: {}", saved.folder(), to_string(match)),
+               .hint = "start with the options of the run that saved it"};
+}
+
+Status CheckpointReader::expect(std::span<const StateBox> wanted) const {
   return match(wanted, MatchMode::kStrict).status();
 }
 

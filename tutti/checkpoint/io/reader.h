@@ -9,7 +9,6 @@
 //
 // Reads check the digests of all chunks that they touch. Threads: read() and verify() may be called by any, also at the
 // same time.
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@
 #include "tutti/checkpoint/folder/folder.h"
 #include "tutti/checkpoint/format/manifest.h"
 #include "tutti/checkpoint/io/tensor_stream.h"
+#include "tutti/checkpoint/state.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {
@@ -26,16 +26,6 @@ namespace tutti {
 enum class VerifyLevel {
   kFiles,  // manifest, names, sizes and headers of the files; bytes are checked as they are read
   kAll,    // every byte, before open() returns
-};
-
-// Rows [first, first + count) of a box, packed, for as long as the call lasts. Called in rising order, each row once.
-using RowSink = std::function<Status(std::uint64_t first, std::uint64_t count, const std::byte* rows)>;
-
-// What a program wants to find.
-struct ExpectedTensor {
-  TensorKey key;
-  DType dtype = DType::kF32;
-  TensorShape shape;
 };
 
 // What to do about tensors that are missing, too many, or of another type or shape.
@@ -77,11 +67,11 @@ class CheckpointReader {
 
   // What of `wanted` may be read. kMismatch, in strict mode: it is not all of it, or not all there is. Load only what
   // fits: nothing is changed before that is known.
-  Result<TensorMatch> match(std::span<const ExpectedTensor> wanted, MatchMode mode = MatchMode::kStrict) const;
+  Result<TensorMatch> match(std::span<const StateBox> wanted, MatchMode mode = MatchMode::kStrict) const;
   // The same without a word: what fits and what does not.
-  TensorMatch compare(std::span<const ExpectedTensor> wanted) const;
+  TensorMatch compare(std::span<const StateBox> wanted) const;
   // match() in strict mode.
-  Status expect(std::span<const ExpectedTensor> wanted) const;
+  Status expect(std::span<const StateBox> wanted) const;
 
   // `into`: the box's first element; row_stride: bytes from row to row, 0: packed. On error `into` is undefined.
   Status read(const TensorKey& key, const TensorBox& box, void* into, std::size_t row_stride = 0) const;
@@ -106,5 +96,8 @@ class CheckpointReader {
   std::vector<Fd> files_;  // as in the manifest
   std::vector<std::string> passed_over_;
 };
+
+// kMismatch, with all that differs.
+Error of_another_model(const CheckpointReader& saved, const TensorMatch& match);
 
 }  // namespace tutti

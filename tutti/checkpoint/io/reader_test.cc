@@ -57,8 +57,8 @@ TEST_F(Loading, AFolderMayHaveAnyName) {
 }
 
 TEST_F(Loading, FactsComeBack) {
-  const std::vector<float> one = {1};
-  const SavedBox box{.key = {"x", ""}, .shape = {1}, .data = one.data()};
+  std::vector<float> one = {1};
+  const StateBox box{.key = {"x", ""}, .shape = {1}, .data = one.data()};
   const CheckpointFacts facts{.step = 7,
                               .values = {{"best_auc", 0.75}},
                               .data = {{"epoch", std::int64_t(3)}},
@@ -158,8 +158,8 @@ TEST_F(Loading, WhereThereIsNone) {
 }
 
 TEST_F(Loading, EveryByteOfASmallOneIsWatched) {
-  const std::vector<float> values = {1, 2, 3};
-  const std::vector<SavedBox> boxes = {{.key = {"x", ""}, .shape = {3}, .data = values.data()},
+  std::vector<float> values = {1, 2, 3};
+  const std::vector<StateBox> boxes = {{.key = {"x", ""}, .shape = {3}, .data = values.data()},
                                        {.key = {"x", "m"}, .shape = {3}, .data = values.data()}};
   save_checkpoint(folder(), boxes, {.step = 1}).or_throw();
   int flips = 0;
@@ -270,7 +270,7 @@ TEST_F(Loading, AStreamReadsManyBoxesInLittleMemory) {
   const TensorShape shape = {kRows, kColumns * kWidth};
   std::vector<float> column(kRows * kWidth);
   for (std::size_t i = 0; i < column.size(); ++i) column[i] = float(i);
-  std::vector<SavedBox> boxes;
+  std::vector<StateBox> boxes;
   for (std::uint64_t c = 0; c < kColumns; ++c)
     boxes.push_back(
         {.key = {"x", ""}, .shape = shape, .box = {{0, c * kWidth}, {kRows, kWidth}}, .data = column.data()});
@@ -298,8 +298,8 @@ TEST_F(Loading, TheByteThatChangedIsNamed) {
 
 // A place that is not told must not mean the beginning.
 TEST_F(Loading, WhereTheDataGoesOnIsToldOrRefused) {
-  const float one = 1;
-  const SavedBox box{.key = {"w", ""}, .shape = {1}, .data = &one};
+  float one = 1;
+  const StateBox box{.key = {"w", ""}, .shape = {1}, .data = &one};
   const CheckpointFacts facts{.step = 3,
                               .data = {{"batch", std::int64_t(7)}, {"eposh", std::int64_t(1)}, {"late", -1.5}}};
   save_checkpoint(folder() + "/d", std::span(&box, 1), facts).or_throw();

@@ -9,9 +9,9 @@ namespace tutti {
 namespace {
 
 // Enough to tell whether a plan still holds.
-std::string signature(std::span<const SavedBox> boxes) {
+std::string signature(std::span<const StateBox> boxes) {
   std::string text;
-  for (const SavedBox& saved : boxes)
+  for (const StateBox& saved : boxes)
     text += fmt::format("{} {}{}{}\n", to_string(saved.key), name(saved.dtype), shape_text(saved.shape),
                         box_text(box_of(saved)));
   return text;
@@ -19,7 +19,7 @@ std::string signature(std::span<const SavedBox> boxes) {
 
 }  // namespace
 
-Result<bool> PlannedPart::update(const Group& group, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+Result<bool> PlannedPart::update(const Group& group, std::span<const StateBox> boxes, const CheckpointFacts& facts,
                                  const SaveOptions& options) {
   std::string mine = signature(boxes);
   const int changed = !part_ || mine != planned_for_;

@@ -21,20 +21,21 @@ struct SavePart {
 };
 
 // Looks at what every rank was given and deals it out (save_plan.h). A plan holds as long as no rank gives other boxes.
-Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+Result<SavePart> plan_my_part(const Group& group, std::span<const StateBox> boxes, const CheckpointFacts& facts,
                               const SaveOptions& options);
 // Of `boxes` only those of the part are looked at. `nodes`: the folder is another one on each node; null: all ranks see
 // the same. `job`: what the job has on the folder, on the ranks that make it; the save fails where that was removed.
-Status write_my_part(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
+Status write_my_part(const Group& group, const std::string& folder, std::span<const StateBox> boxes,
                      const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options,
                      const NodeFolders* nodes = nullptr, const FolderLock* job = nullptr);
 
-// Who writes what, found out once: it holds until a rank comes with other boxes. All ranks learn of that in the same call.
+// Who writes what, found out once: it holds until a rank comes with other boxes. All ranks learn of that in the same
+// call.
 class PlannedPart {
  public:
   // Collective: one small all_reduce, and a new plan where a rank needs one. Whether it is a new one, the same on every
   // rank. Throws Exception where the group ends.
-  Result<bool> update(const Group& group, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+  Result<bool> update(const Group& group, std::span<const StateBox> boxes, const CheckpointFacts& facts,
                       const SaveOptions& options);
   // Of this rank, after an update() that went well.
   const SavePart& part() const { return *part_; }

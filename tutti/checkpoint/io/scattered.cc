@@ -30,7 +30,7 @@ RanksByPlace ranks_by_place(const std::vector<std::string>& words) {
 
 Result<CheckpointReader> read_scattered(const Group& group, std::string name, Manifest manifest,
                                         std::vector<FileHere> files, const std::vector<int>& servers,
-                                        std::span<const SavedBox> wanted) {
+                                        std::span<const StateBox> wanted) {
   std::vector<Fd> fetched(files.size());  // what is fetched of a file lies where it lies in it; all else is a hole
   Status room;
   for (std::size_t f = 0; f < files.size(); ++f) {

@@ -37,6 +37,6 @@ struct FileHere {
 // Collective; an error is the same on every rank.
 Result<CheckpointReader> read_scattered(const Group& group, std::string name, Manifest manifest,
                                         std::vector<FileHere> files, const std::vector<int>& servers,
-                                        std::span<const SavedBox> wanted);
+                                        std::span<const StateBox> wanted);
 
 }  // namespace tutti

@@ -68,17 +68,17 @@ class DigestedFile {
   std::uint64_t left_ = 0;  // of the chunk
 };
 
-std::uint64_t row_bytes(const SavedBox& saved) { return box_of(saved).row_elements() * size_of(saved.dtype); }
+std::uint64_t row_bytes(const StateBox& saved) { return box_of(saved).row_elements() * size_of(saved.dtype); }
 
 // Packs rows [first, first + count) of strided memory.
-void pack(const SavedBox& saved, std::uint64_t first, std::uint64_t count, std::byte* into) {
+void pack(const StateBox& saved, std::uint64_t first, std::uint64_t count, std::byte* into) {
   const std::size_t bytes = row_bytes(saved);
   const auto* from = static_cast<const std::byte*>(saved.data) + first * saved.row_stride;
   for (std::uint64_t row = 0; row < count; ++row, from += saved.row_stride, into += bytes)
     std::memcpy(into, from, bytes);
 }
 
-Status write_box(const SavedBox& saved, DigestedFile& file) {
+Status write_box(const StateBox& saved, DigestedFile& file) {
   const TensorBox box = box_of(saved);
   const std::uint64_t rows = box.row_count(), bytes = row_bytes(saved);
   if (rows * bytes == 0) return {};
@@ -99,7 +99,7 @@ Status write_box(const SavedBox& saved, DigestedFile& file) {
 }
 
 // "fc.weight", "fc.weight/momentum", "emb.0[0:1000, 0:64]"
-std::string name_in_file(const SavedBox& saved) {
+std::string name_in_file(const StateBox& saved) {
   std::string name = saved.key.state.empty() ? saved.key.name : saved.key.name + "/" + saved.key.state;
   const TensorBox box = box_of(saved);
   return box == TensorBox::whole(saved.shape) ? name : name + box_text(box);
@@ -107,43 +107,15 @@ std::string name_in_file(const SavedBox& saved) {
 
 }  // namespace
 
-TensorBox box_of(const SavedBox& saved) {
-  const bool none_given = saved.box.begin.empty() && saved.box.extent.empty();
-  return none_given || elements_of(saved.shape) == 0 ? TensorBox::whole(saved.shape) : saved.box;
-}
-
-std::uint64_t bytes_of(const SavedBox& saved) { return box_of(saved).elements() * size_of(saved.dtype); }
-
-Status check(const SavedBox& saved) {
-  const auto bad = [&](std::string what) {
-    return invalid_argument(fmt::format("checkpoint: the tensor {} {}", to_string(saved.key), what));
-  };
-  if (saved.key.name.empty()) return invalid_argument("checkpoint: a tensor has an empty name");
-  if (*safetensors_name(saved.dtype) == '\0')
-    return bad(fmt::format("is {}, which safetensors files do not know", name(saved.dtype)));
-  const auto elements = elements_of(saved.shape);
-  if (!elements || *elements > (std::uint64_t(1) << 62) / size_of(saved.dtype))
-    return bad(fmt::format("has the shape {}, which is too large", shape_text(saved.shape)));
-  const TensorBox box = box_of(saved);
-  if (box.begin.size() != box.extent.size() || !box.inside(saved.shape))
-    return bad(fmt::format("has the shape {}; the box {} is not inside", shape_text(saved.shape),
-                           box.begin.size() == box.extent.size() ? box_text(box) : shape_text(box.extent)));
-  if (box.elements() == 0) return {};
-  if ((saved.data != nullptr) == bool(saved.source)) return bad("needs either data or a source");
-  if (saved.row_stride != 0 && saved.row_stride < row_bytes(saved) && box.row_count() > 1)
-    return bad(fmt::format("has rows of {} bytes, but a stride of {}", row_bytes(saved), saved.row_stride));
-  return {};
-}
-
-Status write_shard(const std::string& folder, const std::string& name, std::span<const SavedBox* const> boxes,
+Status write_shard(const std::string& folder, const std::string& name, std::span<const StateBox* const> boxes,
                    const std::string& mark, Manifest& manifest, const ShardWritten& written) {
-  std::vector<const SavedBox*> order(boxes.begin(), boxes.end());
+  std::vector<const StateBox*> order(boxes.begin(), boxes.end());
   // Large elements first, so that each tensor is aligned.
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return size_of(a->dtype) > size_of(b->dtype); });
   std::vector<SafetensorsEntry> entries;
   std::uint64_t at = 0;
-  for (const SavedBox* saved : order) {
+  for (const StateBox* saved : order) {
     const TensorBox box = box_of(*saved);
     const std::uint64_t bytes = box.elements() * size_of(saved->dtype);
     entries.push_back({.name = name_in_file(*saved),

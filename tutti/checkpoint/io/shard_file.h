@@ -8,20 +8,13 @@
 
 namespace tutti {
 
-// Whether the box makes sense by itself: a dtype that files know, a box inside the shape, one source, strides that
-// leave room for the rows. kInvalidArgument names the tensor.
-Status check(const SavedBox& box);
-// The box, or the whole tensor where none was given.
-TensorBox box_of(const SavedBox& box);
-std::uint64_t bytes_of(const SavedBox& box);
-
 // Told of a piece of at most 8 MiB that has gone into the file; an error ends the writing.
 using ShardWritten = std::function<Status(int fd, const std::string& path, std::uint64_t bytes)>;
 
 // The path's folder must be there, the file must not. The bytes are on disk when this returns. Adds the file and the
 // boxes, with their digests, to `manifest`. `mark` is kept in the file, so that it cannot be taken for one of another
 // checkpoint. On error a part of the file may be there.
-Status write_shard(const std::string& folder, const std::string& name, std::span<const SavedBox* const> boxes,
+Status write_shard(const std::string& folder, const std::string& name, std::span<const StateBox* const> boxes,
                    const std::string& mark, Manifest& manifest, const ShardWritten& written = {});
 
 }  // namespace tutti

@@ -39,7 +39,7 @@ Status populate(std::byte* data, std::size_t size) {
   return {};
 }
 
-Status copy_box(const SavedBox& saved, std::byte* into) {
+Status copy_box(const StateBox& saved, std::byte* into) {
   const TensorBox box = box_of(saved);
   const std::uint64_t rows = box.row_count(), row_bytes = box.row_elements() * size_of(saved.dtype);
   if (rows * row_bytes == 0) return {};
@@ -79,19 +79,19 @@ Status PrefaultedMemory::reserve(std::size_t bytes) {
   return there;
 }
 
-std::size_t snapshot_bytes(std::span<const SavedBox> boxes, std::span<const std::size_t> chosen) {
+std::size_t snapshot_bytes(std::span<const StateBox> boxes, std::span<const std::size_t> chosen) {
   std::size_t all = 0;
   for (const std::size_t number : chosen) all += round_up(bytes_of(boxes[number]), kSnapshotAlignment);
   return all;
 }
 
-Result<std::vector<SavedBox>> take_snapshot(std::span<const SavedBox> boxes, std::span<const std::size_t> chosen,
+Result<std::vector<StateBox>> take_snapshot(std::span<const StateBox> boxes, std::span<const std::size_t> chosen,
                                             PrefaultedMemory& memory) {
   TUTTI_TRY(memory.reserve(snapshot_bytes(boxes, chosen)));
-  std::vector<SavedBox> copies;
+  std::vector<StateBox> copies;
   std::byte* at = memory.data();
   for (const std::size_t number : chosen) {
-    const SavedBox& saved = boxes[number];
+    const StateBox& saved = boxes[number];
     TUTTI_TRY(copy_box(saved, at));
     copies.push_back({.key = saved.key, .dtype = saved.dtype, .shape = saved.shape, .box = box_of(saved), .data = at});
     at += round_up(bytes_of(saved), kSnapshotAlignment);

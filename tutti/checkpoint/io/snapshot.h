@@ -28,12 +28,12 @@ class PrefaultedMemory {
 Status populate(std::byte* data, std::size_t size);
 
 // The rows of a box, packed one after another; `into` has room for all of them. Errors are of a source of rows.
-Status copy_box(const SavedBox& saved, std::byte* into);
+Status copy_box(const StateBox& saved, std::byte* into);
 
 // The boxes chosen, packed one after another into memory that grows as needed; the boxes that are returned have the
 // same keys and places, and their data there. Errors: of a source of rows, or no memory.
-std::size_t snapshot_bytes(std::span<const SavedBox> boxes, std::span<const std::size_t> chosen);
-Result<std::vector<SavedBox>> take_snapshot(std::span<const SavedBox> boxes, std::span<const std::size_t> chosen,
+std::size_t snapshot_bytes(std::span<const StateBox> boxes, std::span<const std::size_t> chosen);
+Result<std::vector<StateBox>> take_snapshot(std::span<const StateBox> boxes, std::span<const std::size_t> chosen,
                                             PrefaultedMemory& memory);
 
 }  // namespace tutti

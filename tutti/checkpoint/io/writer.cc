@@ -82,7 +82,7 @@ class Meetings {
 
 class Saving {
  public:
-  Saving(const Group& group, const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+  Saving(const Group& group, const std::string& folder, std::span<const StateBox> boxes, const CheckpointFacts& facts,
          const SaveOptions& options, const NodeFolders* nodes, const FolderLock* job)
       : group_(group), folder_(folder), boxes_(boxes), facts_(facts), options_(options), nodes_(nodes), job_(job) {}
 
@@ -129,7 +129,7 @@ class Saving {
                                   const std::vector<std::size_t>& mine, Meetings& meetings) const {
     Manifest part;
     for (const bool of_optimizer : {false, true}) {
-      std::vector<const SavedBox*> chosen;
+      std::vector<const StateBox*> chosen;
       for (const std::size_t number : mine)
         if (boxes_[number].key.state.empty() != of_optimizer) chosen.push_back(&boxes_[number]);
       if (chosen.empty()) continue;
@@ -142,7 +142,7 @@ class Saving {
 
   // What a source throws must not keep this rank from meeting the others.
   static Status write_caught(const std::string& path, const std::string& name,
-                             const std::vector<const SavedBox*>& boxes, const std::string& mark, Manifest& part,
+                             const std::vector<const StateBox*>& boxes, const std::string& mark, Manifest& part,
                              Meetings& meetings) {
     try {
       return write_shard(path, name, boxes, mark, part, [&](int fd, const std::string& file, std::uint64_t bytes) {
@@ -197,7 +197,7 @@ class Saving {
 
   const Group& group_;
   const std::string& folder_;
-  const std::span<const SavedBox> boxes_;
+  const std::span<const StateBox> boxes_;
   const CheckpointFacts& facts_;
   const SaveOptions& options_;
   const NodeFolders* const nodes_;         // null: all ranks see one folder
@@ -205,23 +205,23 @@ class Saving {
   std::optional<FolderLock> folder_lock_;  // of who commits; until the draft is a checkpoint, or gone
 };
 
-Status check(std::span<const SavedBox> boxes, const CheckpointFacts& facts, const SaveOptions& options) {
+Status check(std::span<const StateBox> boxes, const CheckpointFacts& facts, const SaveOptions& options) {
   if (facts.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts.step));
   if (options.meet_every == 0) return invalid_argument("checkpoint: meet_every is 0; give a number of bytes");
   if (options.keep < 0) return invalid_argument(fmt::format("checkpoint: cannot keep {} of them", options.keep));
   if (options.keep_every < 0)
     return invalid_argument(fmt::format("checkpoint: cannot keep every {}-th of them", options.keep_every));
-  for (const SavedBox& box : boxes) TUTTI_TRY(check(box));
+  for (const StateBox& box : boxes) TUTTI_TRY(check(box));
   return {};
 }
 
 }  // namespace
 
-Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+Result<SavePart> plan_my_part(const Group& group, std::span<const StateBox> boxes, const CheckpointFacts& facts,
                               const SaveOptions& options) {
   TUTTI_TRY(agree(group, check(boxes, facts, options)));
   std::vector<GivenBox> mine;
-  for (const SavedBox& box : boxes) mine.push_back({box.key, box.dtype, box.shape, box_of(box)});
+  for (const StateBox& box : boxes) mine.push_back({box.key, box.dtype, box.shape, box_of(box)});
   std::vector<std::vector<GivenBox>> all;
   if (!group) {
     all.push_back(std::move(mine));
@@ -242,14 +242,14 @@ Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxe
   return part;
 }
 
-Status write_my_part(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
+Status write_my_part(const Group& group, const std::string& folder, std::span<const StateBox> boxes,
                      const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options,
                      const NodeFolders* nodes, const FolderLock* job) {
   return Saving(group, folder, boxes, facts, options, nodes, job).write(part);
 }
 
 Status save_on_nodes(const Group& group, const NodeFolders& nodes, const std::string& folder,
-                     std::span<const SavedBox> boxes, const CheckpointFacts& facts, const SaveOptions& options) {
+                     std::span<const StateBox> boxes, const CheckpointFacts& facts, const SaveOptions& options) {
   try {
     const SavePart part = TUTTI_TRY(plan_my_part(group, boxes, facts, options));
     return write_my_part(group, folder, boxes, part, facts, options, &nodes);
@@ -258,7 +258,7 @@ Status save_on_nodes(const Group& group, const NodeFolders& nodes, const std::st
   }
 }
 
-Status save_checkpoint(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
+Status save_checkpoint(const Group& group, const std::string& folder, std::span<const StateBox> boxes,
                        const CheckpointFacts& facts, const SaveOptions& options) {
   try {
     const SavePart part = TUTTI_TRY(plan_my_part(group, boxes, facts, options));
@@ -268,7 +268,12 @@ Status save_checkpoint(const Group& group, const std::string& folder, std::span<
   }
 }
 
-Status save_checkpoint(const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+Status save_checkpoint(const Group& group, const std::string& folder, const StateDict& state,
+                       const SaveOptions& options) {
+  return save_checkpoint(group, folder, state.boxes(), state.facts(), options);
+}
+
+Status save_checkpoint(const std::string& folder, std::span<const StateBox> boxes, const CheckpointFacts& facts,
                        const SaveOptions& options) {
   return save_checkpoint(Group(), folder, boxes, facts, options);
 }

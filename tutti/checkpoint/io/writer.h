@@ -3,7 +3,7 @@
 // whatever goes wrong on any rank (a full disk, an error of a source, a rank that dies) leaves the older checkpoints as
 // they were.
 //
-//   std::vector<SavedBox> boxes;   // of this rank
+//   std::vector<StateBox> boxes;   // of this rank
 //   boxes.push_back({.key = {"fc.weight"}, .dtype = DType::kF32, .shape = {10, 64}, .data = weights});
 //   boxes.push_back({.key = {"emb.0"}, .dtype = DType::kF32, .shape = {rows, 64},
 //                    .box = TensorBox::rows({rows, 64}, first, count), .data = mine});
@@ -13,30 +13,14 @@
 // Tensors of the model go to model-*.safetensors, what the optimizer keeps to optimizer-*.safetensors, so that the
 // weights can be loaded by any reader of that format.
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <string>
 
 #include "tutti/checkpoint/format/manifest.h"
+#include "tutti/checkpoint/state.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {
-
-// Rows [first, first + count) of the box, packed one after another, `into`: for rows that do not lie in memory as they
-// are to be saved. Called in rising order, each row once.
-using RowSource = std::function<Status(std::uint64_t first, std::uint64_t count, std::byte* into)>;
-
-// What this rank has of a tensor. Several ranks may give the same box (replicas, which must be equal): one of them
-// writes it, the work is dealt out among them. All boxes of a tensor together cover it, and do not overlap otherwise.
-struct SavedBox {
-  TensorKey key;
-  DType dtype = DType::kF32;
-  TensorShape shape;           // of the whole tensor
-  TensorBox box = {};          // without dimensions: the whole
-  const void* data = nullptr;  // its first element; row-major, packed within a row
-  std::size_t row_stride = 0;  // bytes from row to row; 0: packed
-  RowSource source = {};       // in place of data
-};
 
 struct SaveOptions {
   int keep = 0;                 // older checkpoints are removed, so that this many are there; 0: none is
@@ -49,10 +33,13 @@ struct SaveOptions {
 // Writes FOLDER/step-0000100 and FOLDER/latest. Collective; every rank gives the same folder, which all of them see,
 // and rank 0's facts and options count. Equal on all ranks: ok, or the error of the first rank that had one. A
 // checkpoint of the same step is replaced. What cannot be removed is a warning.
-Status save_checkpoint(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
+Status save_checkpoint(const Group& group, const std::string& folder, std::span<const StateBox> boxes,
                        const CheckpointFacts& facts, const SaveOptions& options = {});
+// Its boxes and facts.
+Status save_checkpoint(const Group& group, const std::string& folder, const StateDict& state,
+                       const SaveOptions& options = {});
 // From one process without a group.
-Status save_checkpoint(const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+Status save_checkpoint(const std::string& folder, std::span<const StateBox> boxes, const CheckpointFacts& facts,
                        const SaveOptions& options = {});
 
 }  // namespace tutti

@@ -52,7 +52,7 @@ class Saving : public testing::Test {
 };
 
 // Rank 0's facts and boxes with something wrong on one rank of three: the sentence that all get.
-std::string refusal_on_all(const std::string& folder, int guilty, const std::function<void(SavedBox&)>& change) {
+std::string refusal_on_all(const std::string& folder, int guilty, const std::function<void(StateBox&)>& change) {
   std::vector<std::string> texts(3);
   test::run_threads(3, [&](Group& world) {
     auto mine = test::rank_model(Dealing::kRows, world.rank(), 3);
@@ -108,7 +108,7 @@ TEST_F(Saving, RowsThatLieApartOrComeFromASource) {
   for (std::size_t row = 0; row < 5000; ++row)
     for (std::size_t column = 0; column < 10; ++column) table[row * 16 + column] = float(row * 10 + column);
   std::uint64_t next = 5, most = 0;
-  const std::vector<SavedBox> boxes = {
+  const std::vector<StateBox> boxes = {
       {.key = {"a", ""}, .shape = shape, .box = {{0, 0}, {5000, 4}}, .data = table.data(), .row_stride = 64},
       {.key = {"a", ""}, .shape = shape, .box = {{0, 4}, {5, 6}}, .data = table.data() + 4, .row_stride = 64},
       {.key = {"a", ""},
@@ -156,7 +156,7 @@ TEST_F(Saving, RowsThatLieApartOrComeFromASource) {
 }
 
 TEST_F(Saving, AllTypesThatFilesKnow) {
-  std::vector<SavedBox> boxes;
+  std::vector<StateBox> boxes;
   std::vector<std::vector<std::byte>> memory;
   for (const DType dtype : kDTypes) {
     if (dtype == DType::kC128) continue;
@@ -170,8 +170,8 @@ TEST_F(Saving, AllTypesThatFilesKnow) {
     saved.read(boxes[i].key, back).or_throw();
     EXPECT_EQ(back, memory[i]);
   }
-  const std::vector<double> pair(2);
-  const SavedBox complex{.key = {"z", ""}, .dtype = DType::kC128, .shape = {1}, .data = pair.data()};
+  std::vector<double> pair(2);
+  const StateBox complex{.key = {"z", ""}, .dtype = DType::kC128, .shape = {1}, .data = pair.data()};
   EXPECT_THAT(to_string(save_checkpoint(folder(), std::span(&complex, 1), {.step = 2}).error()),
               HasSubstr("the tensor z is c128, which safetensors files do not know"));
 }
@@ -194,27 +194,27 @@ TEST_F(Saving, OneOfTheSameStepIsReplaced) {
 
 TEST_F(Saving, WhatCannotBeSavedIsToldToAll) {
   save(1, 1, Dealing::kRows);
-  const auto refusal = [&](const std::function<void(SavedBox&)>& change) {
+  const auto refusal = [&](const std::function<void(StateBox&)>& change) {
     return refusal_on_all(folder(), 1, change);
   };
-  EXPECT_THAT(refusal([](SavedBox& box) { box.key.name = ""; }),
+  EXPECT_THAT(refusal([](StateBox& box) { box.key.name = ""; }),
               HasSubstr("rank 1: checkpoint: a tensor has an empty name"));
   EXPECT_THAT(
-      refusal([](SavedBox& box) {
+      refusal([](StateBox& box) {
         box.box.begin[0] += 1;
         box.box.extent[0] = 9001;
       }),
       HasSubstr(
           "rank 1: checkpoint: the tensor emb.0 has the shape [9001, 64]; the box [3001:12002, 0:64] is not inside"));
-  EXPECT_THAT(refusal([](SavedBox& box) { box.data = nullptr; }), HasSubstr("needs either data or a source"));
-  EXPECT_THAT(refusal([](SavedBox& box) { box.row_stride = 4; }),
+  EXPECT_THAT(refusal([](StateBox& box) { box.data = nullptr; }), HasSubstr("needs either data or a source"));
+  EXPECT_THAT(refusal([](StateBox& box) { box.row_stride = 4; }),
               HasSubstr("has rows of 256 bytes, but a stride of 4"));
-  EXPECT_THAT(refusal([](SavedBox& box) { box.shape = {1ull << 40, 1ull << 40}; }), HasSubstr("which is too large"));
-  EXPECT_THAT(refusal([](SavedBox& box) { box.box.extent[0] -= 1; }),
+  EXPECT_THAT(refusal([](StateBox& box) { box.shape = {1ull << 40, 1ull << 40}; }), HasSubstr("which is too large"));
+  EXPECT_THAT(refusal([](StateBox& box) { box.box.extent[0] -= 1; }),
               HasSubstr("the tensor emb.0 [9001, 64] cannot be saved: the boxes have 576000 of its 576064 elements"));
-  EXPECT_THAT(refusal([](SavedBox& box) { box.key.name = "\xff"; }),
+  EXPECT_THAT(refusal([](StateBox& box) { box.key.name = "\xff"; }),
               HasSubstr("rank 1: checkpoint: the name of a tensor is not valid UTF-8"));
-  EXPECT_THAT(refusal([](SavedBox& box) { box.dtype = DType::kI32; }),
+  EXPECT_THAT(refusal([](StateBox& box) { box.dtype = DType::kI32; }),
               HasSubstr("f32[9001, 64] on rank 0 and i32[9001, 64] on rank 1"));
   expect_untouched();
   const auto mine = test::rank_model(Dealing::kRows, 0, 1);
@@ -230,7 +230,7 @@ TEST_F(Saving, WhatCannotBeSavedIsToldToAll) {
 TEST_F(Saving, AFailureOfOneRankLeavesTheOldCheckpoint) {
   save(1, 1, Dealing::kRows);
   EXPECT_THAT(refusal_on_all(folder(), 2,
-                             [](SavedBox& box) {
+                             [](StateBox& box) {
                                box.data = nullptr;
                                box.source = [](auto, auto, auto) {
                                  return Status(invalid_argument("the rows are gone"));
@@ -239,7 +239,7 @@ TEST_F(Saving, AFailureOfOneRankLeavesTheOldCheckpoint) {
               HasSubstr("rank 2: the rows are gone"));
   expect_untouched();
   EXPECT_THAT(refusal_on_all(folder(), 0,
-                             [](SavedBox& box) {
+                             [](StateBox& box) {
                                box.data = nullptr;
                                box.source = [](auto, auto, auto) -> Status { throw std::runtime_error("lost"); };
                              }),
@@ -317,8 +317,8 @@ TEST_F(Saving, NoRoomForAFileLeavesTheOldCheckpoint) {
     EXPECT_THAT(to_string(saved.error()), HasSubstr("model-00001-of-00001.safetensors: File too large"));
     expect_untouched();
   }
-  const float number = 1;  // so many tensors that the manifest is larger than they are
-  std::vector<SavedBox> boxes;
+  float number = 1;  // so many tensors that the manifest is larger than they are
+  std::vector<StateBox> boxes;
   for (int i = 0; i < 200; ++i) boxes.push_back({.key = {std::to_string(i), ""}, .shape = {}, .data = &number});
   {
     const LittleRoom little(20000);

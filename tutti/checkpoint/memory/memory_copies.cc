@@ -84,7 +84,7 @@ std::uint64_t new_history(const Group& group) {
 }
 
 // Large elements first, so that each tensor is aligned.
-std::vector<std::size_t> in_order(std::span<const SavedBox> boxes, std::vector<std::size_t> chosen) {
+std::vector<std::size_t> in_order(std::span<const StateBox> boxes, std::vector<std::size_t> chosen) {
   std::stable_sort(chosen.begin(), chosen.end(),
                    [&](std::size_t a, std::size_t b) { return size_of(boxes[a].dtype) > size_of(boxes[b].dtype); });
   return chosen;
@@ -131,7 +131,7 @@ int MemoryCopies::shelf_of(const Pair& pair) const {
   return Shelves::number(neighbours_.local_rank(group_.rank()), pair.number, pair.next);
 }
 
-Result<std::optional<CheckpointReader>> MemoryCopies::newest(std::span<const SavedBox> wanted) {
+Result<std::optional<CheckpointReader>> MemoryCopies::newest(std::span<const StateBox> wanted) {
   try {
     auto found = TUTTI_TRY(newest_copy(group_, shelves_, neighbours_, wanted));
     if (!found) return std::optional<CheckpointReader>();
@@ -142,7 +142,7 @@ Result<std::optional<CheckpointReader>> MemoryCopies::newest(std::span<const Sav
   }
 }
 
-Status MemoryCopies::prepare(std::span<const SavedBox> boxes) {
+Status MemoryCopies::prepare(std::span<const StateBox> boxes) {
   try {
     wait();
     if (TUTTI_TRY(planned_.update(group_, boxes, {}, {}))) TUTTI_TRY(make_room(boxes));
@@ -153,7 +153,7 @@ Status MemoryCopies::prepare(std::span<const SavedBox> boxes) {
 }
 
 // For what this rank copies, and for what its guests will send. Equal on all ranks.
-Status MemoryCopies::make_room(std::span<const SavedBox> boxes) {
+Status MemoryCopies::make_room(std::span<const StateBox> boxes) {
   std::int64_t mine = 0;
   for (const std::size_t number : planned_.part().boxes) mine += std::int64_t(bytes_of(boxes[number]));
   std::vector<std::int64_t> all(std::size_t(group_.size()));
@@ -178,7 +178,7 @@ Status MemoryCopies::fit(Pair& pair, std::uint64_t bytes) {
   return {};
 }
 
-Status MemoryCopies::take(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+Status MemoryCopies::take(std::span<const StateBox> boxes, const CheckpointFacts& facts) {
   const auto asked = now();
   wait();
   const auto begun = now();
@@ -205,7 +205,7 @@ Status MemoryCopies::take(std::span<const SavedBox> boxes, const CheckpointFacts
 }
 
 // Into the next shelf; where everything lies there.
-Result<Manifest> MemoryCopies::copy(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+Result<Manifest> MemoryCopies::copy(std::span<const StateBox> boxes, const CheckpointFacts& facts) {
   const Pair& own = pairs_[0];
   TUTTI_TRY(shelves_.begin(shelf_of(own)));
   Manifest manifest{.facts = facts};
@@ -214,7 +214,7 @@ Result<Manifest> MemoryCopies::copy(std::span<const SavedBox> boxes, const Check
                             .header_bytes = Shelves::kDataBegin});
   std::uint64_t at = 0;
   for (const std::size_t number : in_order(boxes, planned_.part().boxes)) {
-    const SavedBox& saved = boxes[number];
+    const StateBox& saved = boxes[number];
     TUTTI_TRY(copy_box(saved, own.memory[own.next].data() + at));
     StoredTensor& tensor = manifest.tensors[saved.key];
     tensor.dtype = saved.dtype;

@@ -53,12 +53,12 @@ class MemoryCopies {
 
   // The newest that all ranks together still have (memory/restore.h). Collective; before the first take(). `wanted`:
   // what this rank is going to read of it.
-  Result<std::optional<CheckpointReader>> newest(std::span<const SavedBox> wanted);
+  Result<std::optional<CheckpointReader>> newest(std::span<const StateBox> wanted);
   // Collective. Deals out who copies what and fetches memory.
-  Status prepare(std::span<const SavedBox> boxes);
+  Status prepare(std::span<const StateBox> boxes);
   // Collective. Waits until the copy before is whole on all ranks, copies, and returns: the tensors may change then.
   // What becomes of it tell stats(), and a warning where it fails: the copy before stays.
-  Status take(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
+  Status take(std::span<const StateBox> boxes, const CheckpointFacts& facts);
   // Waits until nothing is under way.
   void wait() { thread_.wait(); }
   MemoryCopiesStats stats();
@@ -79,9 +79,9 @@ class MemoryCopies {
     Status copied;
   };
   int shelf_of(const Pair& pair) const;
-  Status make_room(std::span<const SavedBox> boxes);
+  Status make_room(std::span<const StateBox> boxes);
   Status fit(Pair& pair, std::uint64_t bytes);
-  Result<Manifest> copy(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
+  Result<Manifest> copy(std::span<const StateBox> boxes, const CheckpointFacts& facts);
   void clear_old_ones();
   void finish(Job& job);  // on the thread
   Status complete(Job& job);

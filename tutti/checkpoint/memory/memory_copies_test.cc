@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "tests/harness/checkpoints.h"
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/comm/collectives.h"
 
 namespace tutti {
@@ -236,8 +236,7 @@ TEST_F(Copies, WhatIsNotNeededIsGivenBack) {
 }
 
 TEST_F(Copies, AreRefusedWithoutAnAgent) {
-  const auto outcomes =
-      test::run_processes(2, [](Group& world) { JobCheckpoints(world, {.memory_copy_interval = 1}); });
+  const auto outcomes = test::run_processes(2, [](Group& world) { Checkpointer(world, {.memory_copy_interval = 1}); });
   for (const auto& outcome : outcomes)
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("copies of the state in memory are kept by the agent of tutti run, and "
                                                "this rank on host "),

@@ -90,7 +90,7 @@ Status verify(const Shelves& shelves, const LabelledShelf& labelled) {
 class Restoring {
  public:
   Restoring(const Group& group, const Shelves& shelves, const CopyNeighbours& neighbours,
-            std::span<const SavedBox> wanted)
+            std::span<const StateBox> wanted)
       : group_(group),
         shelves_(shelves),
         neighbours_(neighbours),
@@ -218,14 +218,14 @@ class Restoring {
   const Group& group_;
   const Shelves& shelves_;
   const CopyNeighbours& neighbours_;
-  const std::span<const SavedBox> wanted_;
+  const std::span<const StateBox> wanted_;
   const int my_keeper_;
 };
 
 }  // namespace
 
 Result<std::optional<RestoredCopy>> newest_copy(const Group& group, const Shelves& shelves,
-                                                const CopyNeighbours& neighbours, std::span<const SavedBox> wanted) {
+                                                const CopyNeighbours& neighbours, std::span<const StateBox> wanted) {
   return Restoring(group, shelves, neighbours, wanted).run();
 }
 

@@ -24,6 +24,6 @@ struct RestoredCopy {
 // rest of it would be told as bytes that have changed. Collective; the same step on every rank. What had to be passed
 // over, and why, is a warning of rank 0. Throws Exception where the group ends.
 Result<std::optional<RestoredCopy>> newest_copy(const Group& group, const Shelves& shelves,
-                                                const CopyNeighbours& neighbours, std::span<const SavedBox> wanted);
+                                                const CopyNeighbours& neighbours, std::span<const StateBox> wanted);
 
 }  // namespace tutti

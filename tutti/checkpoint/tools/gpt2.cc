@@ -330,7 +330,7 @@ Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& fo
     return no_gpt2(source, fmt::format("its config.json has n_layer {}, and the weights have {} layer{}",
                                        *config.layers, layers, layers == 1 ? "" : "s"));
   const std::int64_t heads = TUTTI_TRY(heads_of(source, words[1], config.heads, given_heads));
-  // What pretrain_gpt looks at (tutti/models/gpt/same_model.cc).
+  // The fields of the config that are compared (tutti/models/transformer/same_model.cc).
   const CheckpointFacts facts{.values = {{"heads", heads},
                                          {"query_groups", heads},
                                          {"position_embedding_type", std::int64_t(0)},

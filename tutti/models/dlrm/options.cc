@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "tutti/base/option_pairs.h"
 #include "tutti/base/text.h"
 
 namespace tutti::dlrm {
@@ -17,48 +16,9 @@ Error usage(std::string detail, std::string hint = {}) {
   return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
 }
 
-struct DlrmUse {
-  const Options& options;
-  const JobCheckpointOptions& checkpoints;
-};
-
-constexpr NamedOption<DlrmUse> kDlrmOptions[] = {
-    {"--qr-flag", [](const DlrmUse& use) { return use.options.architecture.qr; }},
-    {"--md-flag", [](const DlrmUse& use) { return use.options.architecture.md; }},
-    {"--weighted-pooling",
-     [](const DlrmUse& use) { return use.options.architecture.weighted_pooling != WeightedPooling::kNone; }},
-    {"--quantize-emb-with-bit", [](const DlrmUse& use) { return use.options.inference.table_bits != 32; }},
-    {"--inference-only", [](const DlrmUse& use) { return use.options.inference.only; }},
-    {"--mlperf-bin-loader", [](const DlrmUse& use) { return use.options.data.mlperf_binary; }},
-    {"--data-set", [](const DlrmUse& use) { return !use.options.data.data_set.empty(); }},
-    {"--plan", [](const DlrmUse& use) { return !use.options.placement.plan_file.empty(); }},
-    {"--placement", [](const DlrmUse& use) { return use.options.placement.placement != "auto"; }},
-    {"--save-model", [](const DlrmUse& use) { return !use.options.report.save_model.empty(); }},
-    {"--load-model", [](const DlrmUse& use) { return !use.options.report.load_model.empty(); }},
-    {"--save-dir", [](const DlrmUse& use) { return !use.checkpoints.folder.empty(); }},
-    {"--memory-copy-interval", [](const DlrmUse& use) { return use.checkpoints.memory_copy_interval > 0; }},
-    {"--resume (a path)",
-     [](const DlrmUse& use) { return use.checkpoints.resume != "auto" && use.checkpoints.resume != "never"; }},
-};
-
-constexpr std::string_view kPlainTables = "drop one of the two: with --qr-flag and --md-flag tables are not plain rows";
-constexpr std::string_view kLearnsNothing = "drop one of the two: inference learns nothing that could be saved";
-
-constexpr ExcludedPair kDlrmPairs[] = {
-    {"--qr-flag", "--md-flag", "drop one of the two: each replaces the large tables"},
-    {"--weighted-pooling", "--qr-flag", kPlainTables},
-    {"--weighted-pooling", "--md-flag", kPlainTables},
-    {"--quantize-emb-with-bit", "--qr-flag", kPlainTables},
-    {"--quantize-emb-with-bit", "--md-flag", kPlainTables},
-    {"--mlperf-bin-loader", "--data-set", "drop --data-set: MLPerf's binary does not say how many days it has"},
-    {"--plan", "--placement", "drop one of the two: both say where tables are"},
-    {"--inference-only", "--save-model", kLearnsNothing},
-    {"--inference-only", "--save-dir", kLearnsNothing},
-    {"--inference-only", "--memory-copy-interval", kLearnsNothing},
-    {"--resume (a path)", "--load-model", "drop one of the two: both say where to start"},
-};
-
 Status check_architecture(const ArchitectureOptions& arch) {
+  if (int(arch.qr) + int(arch.md) + int(arch.weighted_pooling != WeightedPooling::kNone) > 1)
+    return usage("tables are of one kind: --qr-flag, --md-flag or --weighted-pooling", "drop the others");
   if (arch.mlp_bottom.size() < 2) {
     return usage(fmt::format("--arch-mlp-bot {} is not an MLP: it needs the number of dense features and one layer",
                              sizes_text(arch.mlp_bottom)),
@@ -191,9 +151,7 @@ Result<std::vector<T>> parse_list(const std::string& option, const std::string& 
 
 }  // namespace
 
-Status check(const Options& options, const JobCheckpointOptions& checkpoints) {
-  TUTTI_TRY(check_pairs<DlrmUse>(kDlrmPairs, kDlrmOptions, {options, checkpoints}));
-  TUTTI_TRY(check(checkpoints));
+Status check(const Options& options) {
   TUTTI_TRY(check_architecture(options.architecture));
   TUTTI_TRY(check_loss(options.loss));
   TUTTI_TRY(check_data(options));

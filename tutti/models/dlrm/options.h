@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "tutti/base/error.h"
-#include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/embedding/options.h"
 
 namespace tutti::dlrm {
@@ -123,8 +122,9 @@ struct Options {
   std::string backend;  // --dist-backend: "", tutti, gloo, mpi, nccl
 };
 
-// The contradictions that the options alone show, the first of them as a sentence with its value and place (kUsage).
-Status check(const Options& options, const JobCheckpointOptions& checkpoints);
+// The first contradiction that the options alone show (kUsage), with the option and its value. Pairs that exclude each
+// other are in apps/options/train_dlrm_options.cc.
+Status check(const Options& options);
 
 // "512-256-1": sizes from 1 up. `option` names it in the error.
 Result<std::vector<std::int64_t>> parse_sizes(const std::string& option, const std::string& text);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 std::string refusal(const std::function<void(Options&)>& change) {
   Options options;
   change(options);
-  const auto status = check(options, {});
+  const auto status = check(options);
   if (status.ok()) return "accepted";
   EXPECT_EQ(status.error().code, Code::kUsage);
   return status.error().detail + " | " + status.error().hint;
@@ -27,7 +27,7 @@ std::string refusal(const std::function<void(Options&)>& change) {
 
 TEST(DlrmOptions, DefaultsAreThoseOfTheReferenceAndAgree) {
   const Options options;
-  EXPECT_TRUE(check(options, {}).ok());
+  EXPECT_TRUE(check(options).ok());
   const auto made = architecture_of(options.architecture, 4, {4, 3, 2}, "the data").or_throw();
   EXPECT_THAT(made.top, ElementsAre(8, 4, 2, 1)) << "4 vectors of 2: 2 + 6";
   EXPECT_EQ(made.interactions(), 8);
@@ -48,12 +48,6 @@ TEST(DlrmOptions, ContradictionsAreToldWithValueAndPlace) {
   EXPECT_THAT(refusal([](Options& o) { o.architecture.mlp_bottom = {4}; }),
               HasSubstr("--arch-mlp-bot 4 is not an MLP"));
   EXPECT_THAT(refusal([](Options& o) { o.architecture.mlp_top = {4, 3}; }), HasSubstr("--arch-mlp-top 4-3 ends in 3"));
-  EXPECT_THAT(refusal([](Options& o) { o.architecture.qr = o.architecture.md = true; }), HasSubstr("--qr-flag and --md-flag were both given"));
-  EXPECT_THAT(refusal([](Options& o) {
-                o.architecture.qr = true;
-                o.architecture.weighted_pooling = WeightedPooling::kFixed;
-              }),
-              HasSubstr("--weighted-pooling and --qr-flag were both given"));
   EXPECT_EQ(refusal([](Options& o) {
               o.training.warmup_steps = 10;
               o.training.decay_start = 5;
@@ -72,11 +66,6 @@ TEST(DlrmOptions, ContradictionsAreToldWithValueAndPlace) {
               HasSubstr("--raw-data-file train.txt: train_dlrm reads the packed binary, not text | tutti data criteo"));
   EXPECT_THAT(refusal([](Options& o) { o.training.test_batch = 0; }), HasSubstr("--test-mini-batch-size 0"));
   EXPECT_THAT(refusal([](Options& o) { o.placement.cached_bytes = 1; }), HasSubstr("--table-folder is not given"));
-  EXPECT_THAT(refusal([](Options& o) {
-                o.placement.plan_file = "plan.json";
-                o.placement.placement = "count";
-              }),
-              HasSubstr("--plan and --placement were both given"));
   EXPECT_THAT(refusal([](Options& o) { o.inference.mlp_bits = 8; }), HasSubstr("--quantize-mlp-with-bit 8"));
   EXPECT_THAT(refusal([](Options& o) { o.report.auc_threshold = 0.8; }), HasSubstr("without --mlperf-logging none is"));
   EXPECT_THAT(refusal([](Options& o) {

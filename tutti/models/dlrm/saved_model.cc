@@ -11,6 +11,8 @@
 #include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/io/writer.h"
+#include "tutti/tensor/module_state.h"
+#include "tutti/training/same_run.h"
 
 namespace tutti::dlrm {
 namespace {
@@ -66,7 +68,7 @@ DType dtype_of(const Model& model) { return model.type() == at::kDouble ? DType:
 TensorShape stored_shape(const std::vector<std::int64_t>& shape) { return {shape.begin(), shape.end()}; }
 
 // A part of an array that this rank has.
-SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const TableShard& place) {
+StateBox box_of(Model& model, const TableKey& key, std::size_t shard, const TableShard& place) {
   auto& tables = model.tables();
   const bool whole_rows = key.shape[1] != std::uint64_t(model.architecture().tables[key.table].dim);
   const auto columns = whole_rows ? Slice{0, std::int64_t(key.shape[1])} : place.columns;
@@ -84,12 +86,12 @@ SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const Tabl
           }};
 }
 
-std::vector<ExpectedTensor> expected(Model& model) {
-  std::vector<ExpectedTensor> wanted;
+std::vector<StateBox> expected(Model& model) {
+  std::vector<StateBox> wanted;
   for (const auto& entry : model.dense()) {
-    wanted.push_back({{entry.name, ""}, dtype_of(model), stored_shape(entry.value.sizes().vec())});
-    if (entry.squares.defined())
-      wanted.push_back({{entry.name, kState}, dtype_of(model), stored_shape(entry.value.sizes().vec())});
+    const TensorShape shape = stored_shape(entry.value.sizes().vec());
+    wanted.push_back({{entry.name, ""}, dtype_of(model), shape});
+    if (entry.squares.defined()) wanted.push_back({{entry.name, kState}, dtype_of(model), shape});
   }
   for (const auto& key : table_keys(model)) wanted.push_back({key.key, dtype_of(model), key.shape});
   return wanted;
@@ -114,22 +116,19 @@ Status expect_weights(const CheckpointReader& saved, Model& model) {
 }
 
 // What the shapes of weights may not show: another operation on as many numbers.
-Status expect_operations(const CheckpointReader& saved, const ArchitectureOptions& options) {
-  const auto compare = [&](const char* value, const char* option, std::int64_t given,
-                           const std::vector<std::string>& names) -> Status {
-    const auto found = saved.facts().values.find(value);
-    const auto* was = found == saved.facts().values.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-    if (was == nullptr || *was == given) return {};
-    const bool known = *was >= 0 && *was < std::int64_t(names.size());
-    return Error{
-        .code = Code::kMismatch,
-        .detail = fmt::format("{} was trained with {} {}, but {} is given", saved.folder(), option,
-                              known ? names[std::size_t(*was)] : std::to_string(*was), names[std::size_t(given)]),
-        .hint = "give the --arch options that it was trained with"};
-  };
-  TUTTI_TRY(compare("arch_interaction_op", "--arch-interaction-op", std::int64_t(options.interaction), {"dot", "cat"}));
-  if (!options.qr) return {};
-  return compare("qr_operation", "--qr-operation", std::int64_t(options.qr_operation), {"mult", "add", "concat"});
+Status check_operations(const CheckpointReader& saved, const ArchitectureOptions& options) {
+  std::vector<RunValue> values = {{.name = "arch_interaction_op",
+                                   .option = "--arch-interaction-op",
+                                   .given = std::int64_t(options.interaction),
+                                   .kinds = {"dot", "cat"},
+                                   .may_lack = true}};
+  if (options.qr)
+    values.push_back({.name = "qr_operation",
+                      .option = "--qr-operation",
+                      .given = std::int64_t(options.qr_operation),
+                      .kinds = {"mult", "add", "concat"},
+                      .may_lack = true});
+  return check_same_run(saved, saved.facts().values, values);
 }
 
 Status read_table(const CheckpointReader& saved, Model& model, const TableKey& key, const Slice& rows) {
@@ -235,21 +234,21 @@ Result<Architecture> saved_architecture(const std::string& folder) {
   options.qr_collisions = whole(values, "qr_collisions");
   Options all;
   all.architecture = options;
-  TUTTI_TRY(check(all, {}));
+  TUTTI_TRY(check(all));
   return architecture_of(options, options.mlp_bottom.front(), rows, folder);
 }
 
-std::vector<SavedBox> boxes_of(Model& model) {
-  std::vector<SavedBox> boxes;
+void add_boxes(StateDict& state, Model& model) {
+  const auto add = [&state](StateBox box) {
+    state.loading() ? state.optional_tensor(std::move(box)) : state.tensor(std::move(box));
+  };
+  if (state.loading()) state.allow_other_tensors();
   for (const auto& entry : model.dense()) {
-    const auto add = [&](const at::Tensor& tensor, const char* state) {
-      boxes.push_back({.key = {entry.name, state},
-                       .dtype = dtype_of(model),
-                       .shape = stored_shape(entry.value.sizes().vec()),
-                       .data = tensor.data_ptr()});
+    const auto add_dense = [&](const at::Tensor& tensor, const char* name) {
+      add(state_box({entry.name, name}, tensor, stored_shape(entry.value.sizes().vec()), {}));
     };
-    add(entry.value, "");
-    if (entry.squares.defined()) add(entry.squares, kState);
+    add_dense(entry.value, "");
+    if (entry.squares.defined()) add_dense(entry.squares, kState);
   }
   const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {
@@ -257,10 +256,9 @@ std::vector<SavedBox> boxes_of(Model& model) {
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
       if (shards[shard].first != key.table) continue;
       auto box = box_of(model, key, shard, shards[shard].second);
-      if (seen.insert({box.box.begin[0], box.box.begin[1]}).second) boxes.push_back(std::move(box));
+      if (seen.insert({box.box.begin[0], box.box.begin[1]}).second) add(std::move(box));
     }
   }
-  return boxes;
 }
 
 CheckpointFacts facts_of(const Group& world, const Model& model, const SavedState& state) {
@@ -285,9 +283,9 @@ CheckpointFacts facts_of(const Group& world, const Model& model, const SavedStat
 
 Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state) {
   const auto facts = facts_of(world, model, state);
-  const auto boxes = boxes_of(model);
-  const SaveOptions options{.keep = 1};
-  return world ? save_checkpoint(world, folder, boxes, facts, options) : save_checkpoint(folder, boxes, facts, options);
+  StateDict mine(StateUse::kSave);
+  add_boxes(mine, model);
+  return save_checkpoint(world, folder, mine.boxes(), facts, {.keep = 1});
 }
 
 Result<SavedState> load_model(const Group& world, const std::string& folder, Model& model, bool training) {
@@ -298,7 +296,7 @@ Result<SavedState> load_model(const Group& world, const std::string& folder, Mod
 
 Result<SavedState> load_model(const CheckpointReader& saved, Model& model, bool training) {
   TUTTI_TRY(training ? saved.expect(expected(model)) : expect_weights(saved, model));
-  TUTTI_TRY(expect_operations(saved, model.architecture().options));
+  TUTTI_TRY(check_operations(saved, model.architecture().options));
   const std::int64_t epoch = training ? TUTTI_TRY(place_in_data(saved, "epoch")) : whole(saved.facts().data, "epoch");
   const std::int64_t batch = training ? TUTTI_TRY(place_in_data(saved, "batch")) : whole(saved.facts().data, "batch");
   TUTTI_TRY(read_all(saved, model, training));

@@ -3,10 +3,9 @@
 // placed, can load. Names are those of Python's state_dict(): "emb_l.0.weight", "bot_l.0.bias".
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "tutti/checkpoint/io/reader.h"
-#include "tutti/checkpoint/io/writer.h"
+#include "tutti/checkpoint/state.h"
 #include "tutti/comm/group.h"
 #include "tutti/models/dlrm/model.h"
 
@@ -23,8 +22,8 @@ struct SavedState {
   double test_accuracy = 0, best_accuracy = 0, best_auc = 0;
 };
 
-// The parts of a checkpoint: what this rank has, and what is said beside it. The model has to stay.
-std::vector<SavedBox> boxes_of(Model& model);
+// What this rank has of the model, in a checkpoint; load_model() reads it. The model has to stay.
+void add_boxes(StateDict& state, Model& model);
 CheckpointFacts facts_of(const Group& world, const Model& model, const SavedState& state);
 // Collective. Replaces what the folder held before, once everything is on disk.
 Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state);

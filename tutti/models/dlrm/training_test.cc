@@ -33,8 +33,8 @@ TEST(DlrmTraining, ToldToStopInItsLastBatchItHasFinished) {
         const auto result = run(world, options, architecture, sources, {.folder = folder.path() + "/run"});
         test::check((result.accuracy > threshold) == (threshold > 0), "accuracy ", result.accuracy);
         const bool finished = epochs == 1 || threshold > 0;
-        test::check(result.steps == 1 && result.stopped != finished, epochs, " epochs, threshold ", threshold, ": ",
-                    result.steps, " steps, stopped: ", int(result.stopped));
+        test::check(result.training.steps == 1 && result.training.stopped != finished, epochs, " epochs, threshold ",
+                    threshold, ": ", result.training.steps, " steps, stopped: ", int(result.training.stopped));
       });
       EXPECT_EQ(test::describe(outcomes), "");
     }

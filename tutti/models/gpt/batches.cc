@@ -23,7 +23,7 @@ at::Tensor document_begins(const at::Tensor& tokens, std::int64_t end) {
 
 }  // namespace
 
-Batches::Batches(const GptDataset* dataset, const GridGroups& groups, const Options& options, SampleOrder order,
+Batches::Batches(const GptDataset* dataset, const Parallel& groups, const Options& options, SampleOrder order,
                  const SequencePart& part)
     : dataset_(dataset), groups_(groups), options_(options), part_(part) {
   if (dataset)
@@ -48,7 +48,7 @@ std::vector<MicroBatch> Batches::take(int count, std::int64_t step) {
 }
 
 MicroBatch Batches::read(const std::vector<std::int64_t>& samples) const {
-  const std::int64_t length = options_.shape.sequence_length, count = std::int64_t(samples.size());
+  const std::int64_t length = options_.model.sequence_length, count = std::int64_t(samples.size());
   TUTTI_REQUIRE(count == options_.batches.micro_batch, "the data has ended: a micro batch has ", count, " samples of ",
                 options_.batches.micro_batch);
   const at::Tensor rows = at::empty({count, length + 1}, at::kLong);
@@ -61,7 +61,7 @@ MicroBatch Batches::read(const std::vector<std::int64_t>& samples) const {
   batch.tokens = take_part(all_tokens, part_).contiguous();
   batch.targets = take_part(columns.narrow(0, 1, length), part_).contiguous();
   if (options_.masked_token) {
-    const auto type = options_.precision == Precision::kF64 ? at::kDouble : at::kFloat;
+    const auto type = options_.model.precision == Precision::kF64 ? at::kDouble : at::kFloat;
     const at::Tensor counts = all_tokens.ne(*options_.masked_token).to(type);
     // Averaged over context ranks, of which each has its positions' sum, this is the mean over all that count.
     const at::Tensor share = counts * (double(groups_.context.size()) / counts.sum().clamp_min(1));

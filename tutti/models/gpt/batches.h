@@ -7,9 +7,8 @@
 
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/tokens/gpt_dataset.h"
-#include "tutti/models/gpt/grid_groups.h"
-#include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/options.h"
+#include "tutti/models/transformer/transformer.h"
 
 namespace tutti::gpt {
 
@@ -17,7 +16,7 @@ namespace tutti::gpt {
 class Batches {
  public:
   // `dataset`: null on ranks that need no data. `part`: positions of this rank. All have to stay.
-  Batches(const GptDataset* dataset, const GridGroups& groups, const Options& options, SampleOrder order,
+  Batches(const GptDataset* dataset, const Parallel& groups, const Options& options, SampleOrder order,
           const SequencePart& part);
 
   // Goes on after so many samples of all replicas. Throws Exception where these are no whole number of micro batches of
@@ -30,7 +29,7 @@ class Batches {
   MicroBatch read(const std::vector<std::int64_t>& samples) const;
 
   const GptDataset* const dataset_;
-  const GridGroups& groups_;
+  const Parallel& groups_;
   const Options& options_;
   const SequencePart& part_;
   std::optional<BatchSampler> sampler_;

@@ -63,7 +63,7 @@ Status check_parallel(const Options& options) {
 Status plan(Options& options, int world) {
   const Grid grid(world, options.parallel.grid);
   const auto& parallel = options.parallel;
-  TUTTI_TRY(check(options.shape, {.tensor = grid.tensor_size(),
+  TUTTI_TRY(check(options.model, {.tensor = grid.tensor_size(),
                                   .pipeline = grid.pipeline_size(),
                                   .chunks = parallel.chunks,
                                   .context = grid.context_size(),
@@ -117,7 +117,7 @@ Result<Options> for_world(Options options, int world) {
 
 std::vector<LayerRange> stages_of(const Options& options) {
   const auto& parallel = options.parallel;
-  const int layers = options.shape.layers, stages = parallel.grid.pipeline * parallel.chunks;
+  const int layers = options.model.layers, stages = parallel.grid.pipeline * parallel.chunks;
   const auto &first = parallel.first_stage_layers, &last = parallel.last_stage_layers;
   if (!first && !last) return even_stages(layers, stages);
   TUTTI_REQUIRE(stages > 1, kGivenLayers, " give layers to the first or the last stage, and there is one stage");
@@ -133,6 +133,10 @@ std::vector<LayerRange> stages_of(const Options& options) {
     for (const LayerRange& range : even_stages(rest, others)) sizes.push_back(range.size());
   if (last) sizes.push_back(*last);
   return given_stages(layers, sizes);
+}
+
+std::vector<StageLayers> stages_of_rank(const Options& options, int pipeline_rank) {
+  return stages_of_rank(pipeline_schedule(options, 1, true), stages_of(options), pipeline_rank);
 }
 
 std::int64_t steps_left(const Options& options, std::int64_t consumed) {

@@ -1,18 +1,20 @@
 #pragma once
-// What a pre-training of a GPT is told: apps/options/pretrain_gpt_options.h makes it of a command line. No LibTorch here.
+// What a pre-training of a GPT is told: apps/options/pretrain_gpt_options.h makes it of a command line. No LibTorch
+// here.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/tokens/gpt_dataset.h"
+#include "tutti/models/transformer/generate.h"
 #include "tutti/parallel/recompute.h"
-#include "tutti/planning/gpt_shape.h"
 #include "tutti/planning/grid.h"
 #include "tutti/planning/schedules/schedule.h"
 #include "tutti/planning/stage_layers.h"
+#include "tutti/planning/transformer_config.h"
 #include "tutti/training/batch_schedule.h"
 #include "tutti/training/loss_scale.h"
 #include "tutti/training/parameter_schedule.h"
@@ -20,13 +22,6 @@
 namespace tutti::gpt {
 
 enum class TimingOption { kMax, kMinMax, kAll };
-
-enum class Precision {
-  kF32,
-  kBF16,  // linear layers in bf16; weights, their gradients and the residual in f32
-  kF16,   // the same in f16, with a loss scale
-  kF64,   // to compare grids with one another: what differs is an error, not a rounding
-};
 
 struct ParallelOptions {
   GridOptions grid;
@@ -77,20 +72,8 @@ struct ReportOptions {
   bool json = false;
 };
 
-struct GenerateOptions {
-  std::optional<std::string> prompt;
-  int tokens = 64;
-  double temperature = 1;  // 0: always the likeliest
-  int top_k = 0;           // among the likeliest so many; 0: all
-};
-
 struct Options {
-  GptShape shape;
-  double attention_dropout = 0.1, hidden_dropout = 0.1;
-  double initial_deviation = 0.02;
-  int vocabulary_divisible_by = 128;  // rows that fill the word embedding up; they are in no checkpoint
-  std::uint64_t seed = 1234;
-  Precision precision = Precision::kF32;
+  TransformerConfig model;  // its seed is also that of the data
   bool deterministic = false;
 
   ParallelOptions parallel;
@@ -108,7 +91,7 @@ struct Options {
   std::optional<std::int64_t> end_of_document;
   bool reset_positions = false, reset_attention = false;
 
-  JobCheckpointOptions checkpoints;
+  CheckpointerOptions checkpoints;
   std::string load;            // where to begin; empty: at --save, if there is something, else anew
   bool must_load = false;      // there has to be something at `load`
   bool weights_only = false;   // --finetune: the weights of `load`, from step 0
@@ -128,6 +111,8 @@ struct Options {
 Result<Options> for_world(Options options, int world);
 // Layers [begin, end) of each stage, in the order of the stages.
 std::vector<LayerRange> stages_of(const Options& options);
+// Those of a rank of the pipeline, by chunk.
+std::vector<StageLayers> stages_of_rank(const Options& options, int pipeline_rank);
 // Whole steps that can be made with the samples from `consumed` to options.train_samples.
 std::int64_t steps_left(const Options& options, std::int64_t consumed);
 // The pipeline of a step with so many microbatches, or of an evaluation.

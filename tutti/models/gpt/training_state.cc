@@ -1,79 +1,16 @@
-// A parameter is saved as this rank's boxes of the whole. What the optimizer keeps for it is a run of elements of this
-// rank's tensor (all of them, or with a sharded optimizer some), which is cut into boxes of that tensor, and these into
-// boxes of the whole.
 #include "tutti/models/gpt/training_state.h"
 
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <map>
 
 #include "tutti/base/log.h"
-#include "tutti/checkpoint/data_position.h"
-#include "tutti/checkpoint/format/manifest.h"
-#include "tutti/models/gpt/same_model.h"
-#include "tutti/tensor/tensor_bytes.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/models/gpt/same_data.h"
+#include "tutti/models/transformer/same_model.h"
 
 namespace tutti::gpt {
 namespace {
-
-// Where the boxes of a layout lie in this rank's tensor, one after another along its dimension.
-struct PlacedBox {
-  TensorBox here, whole;
-};
-std::vector<PlacedBox> boxes_in_tensor(const ParameterLayout& layout) {
-  if (!layout.divided()) return {{TensorBox::whole(layout.shape), TensorBox::whole(layout.shape)}};
-  std::vector<PlacedBox> placed;
-  std::uint64_t begin = 0;
-  const auto dimension = std::size_t(layout.dimension);
-  for (const TensorBox& box : layout.boxes) {
-    if (box.elements() == 0) continue;
-    TensorBox here{TensorShape(box.begin.size(), 0), box.extent};
-    here.begin[dimension] = begin;
-    begin += box.extent[dimension];
-    placed.push_back({here, box});
-  }
-  return placed;
-}
-
-// What of `run`, a box of this rank's tensor whose elements lie packed at `data`, is in `placed`.
-std::optional<SavedBox> saved_box(const TensorBox& run, std::byte* data, const PlacedBox& placed,
-                                  const ParameterLayout& layout, TensorKey key, DType dtype) {
-  const auto common = run.common(placed.here);
-  if (!common) return {};
-  const auto size = size_of(dtype);
-  const std::uint64_t row = run.row_elements();
-  std::uint64_t offset = 0, inner = row;  // in elements, of the first one that is common
-  for (std::size_t d = 0; d < run.begin.size(); ++d) {
-    if (d > 0) inner /= run.extent[d];
-    offset += (common->begin[d] - run.begin[d]) * inner;
-  }
-  TensorBox box = *common;
-  for (std::size_t d = 0; d < box.begin.size(); ++d) box.begin[d] += placed.whole.begin[d] - placed.here.begin[d];
-  return SavedBox{.key = std::move(key),
-                  .dtype = dtype,
-                  .shape = layout.shape,
-                  .box = std::move(box),
-                  .data = data + offset * size,
-                  .row_stride = std::size_t(row) * size};
-}
-
-void append_state(std::vector<SavedBox>& boxes, const StatePart& part, const PlacedParameter& parameter) {
-  const TensorBytes bytes = checked_bytes(part.values, part.state + " of " + part.parameter);
-  const TensorKey key{part.parameter, part.state};
-  if (part.shape.empty()) {  // one number for all of the parameter
-    boxes.push_back({.key = key, .dtype = bytes.dtype, .shape = {}, .data = bytes.data});
-    return;
-  }
-  auto* data = static_cast<std::byte*>(bytes.data);
-  const auto placed = boxes_in_tensor(parameter.layout);
-  for (const TensorBox& run :
-       boxes_of_run(shape_of(parameter.tensor), std::uint64_t(part.begin), std::uint64_t(bytes.count))) {
-    for (const PlacedBox& piece : placed)
-      if (auto box = saved_box(run, data, piece, parameter.layout, key, bytes.dtype)) boxes.push_back(std::move(*box));
-    data += run.elements() * size_of(bytes.dtype);
-  }
-}
 
 constexpr const char* kFinetunedFrom = "finetuned_from";
 
@@ -84,28 +21,11 @@ std::string whole_path(const std::string& path) {
   return (whole.has_filename() ? whole : whole.parent_path()).string();
 }
 
-std::vector<SavedBox> state_boxes(WeightsStep& weights) {
-  std::map<std::string, const PlacedParameter*> parameters;
-  for (const auto& parameter : weights.parameters()) parameters.emplace(parameter.name, &parameter);
-  std::vector<SavedBox> boxes;
-  for (const StatePart& part : weights.own_state()) append_state(boxes, part, *parameters.at(part.parameter));
-  return boxes;
-}
-
-Status read_boxes(const CheckpointReader& saved, const std::vector<SavedBox>& boxes) {
-  for (const SavedBox& box : boxes)
-    TUTTI_TRY(
-        saved.read(box.key, box.shape.empty() ? TensorBox{} : box.box, const_cast<void*>(box.data), box.row_stride));
-  return {};
-}
-
-CheckpointValues layout_of(const GridGroups& groups, const Options& options) {
-  return {{"ranks", std::int64_t(groups.world.size())},
-          {"tensor", std::int64_t(groups.grid.tensor_size())},
-          {"pipeline", std::int64_t(groups.grid.pipeline_size())},
-          {"context", std::int64_t(groups.grid.context_size())},
-          {"data", std::int64_t(groups.grid.data_size())},
-          {"micro_batch", std::int64_t(options.batches.micro_batch)}};
+CheckpointValues layout_of(const Parallel& groups, const Options& options) {
+  return {
+      {"ranks", std::int64_t(groups.world.size())},       {"tensor", std::int64_t(groups.tensor.size())},
+      {"pipeline", std::int64_t(groups.pipeline.size())}, {"context", std::int64_t(groups.context.size())},
+      {"data", std::int64_t(groups.data.size())},         {"micro_batch", std::int64_t(options.batches.micro_batch)}};
 }
 
 void tell_changes(const CheckpointReader& saved, const CheckpointValues& now, const Options& options) {
@@ -132,32 +52,20 @@ bool was_finetuned_from(const std::string& folder, const std::string& load) {
   return source && *source == whole_path(load);
 }
 
-std::vector<SavedBox> TrainingState::boxes() const {
-  auto boxes = saved_boxes(weights_.parameters());
-  if (!options_.save_optimizer) return boxes;
-  for (auto& box : state_boxes(weights_)) boxes.push_back(std::move(box));
-  return boxes;
-}
+namespace {
 
-CheckpointFacts TrainingState::facts(const Progress& progress) const {
-  CheckpointFacts facts{.step = progress.step};
-  facts.data = data_facts(options_);
-  facts.data["consumed_samples"] = progress.consumed;
-  facts.data["seed"] = std::int64_t(options_.seed);
-  if (options_.weights_only) facts.data[kFinetunedFrom] = whole_path(options_.load);
+void add_facts(CheckpointFacts& facts, const Progress& progress, const Options& options) {
+  facts.data.merge(data_values(options));
+  facts.data["seed"] = std::int64_t(options.model.seed);
+  if (options.weights_only) facts.data[kFinetunedFrom] = whole_path(options.load);
   if (progress.left_out > 0) facts.data["left_out_samples"] = progress.left_out;
   if (const auto& scale = progress.loss_scale) {
     facts.data["loss_scale"] = scale->scale;
     facts.data["loss_scale_good_steps"] = scale->good_steps;
     facts.data["loss_scale_patience"] = scale->patience;
   }
-  facts.values = model_facts(options_.shape);
-  facts.values["optimizer"] = std::string(name(weights_.rule()));
-  facts.layout = layout_of(groups_, options_);
-  return facts;
+  facts.values.merge(config_values(options.model));
 }
-
-namespace {
 
 std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {
   const auto scale = real_number(data, "loss_scale");
@@ -169,23 +77,31 @@ std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {
 
 }  // namespace
 
-Result<Progress> TrainingState::load(const CheckpointReader& saved, bool weights_only) const {
-  const bool with_optimizer = options_.load_optimizer && !weights_only;
-  TUTTI_TRY(check_same_model(saved, options_, with_optimizer ? &weights_.rule() : nullptr));
-  if (!weights_only) TUTTI_TRY(check_same_seed(saved, options_));
-  const std::int64_t consumed = weights_only ? 0 : TUTTI_TRY(place_in_data(saved, "consumed_samples"));
-  TUTTI_TRY(read_parameters(saved, weights_.parameters()));
-  if (with_optimizer) {
-    TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
-    TUTTI_TRY(check_steps(saved, weights_.own_state()));
+void TrainingState::state(StateDict& dict, Progress& progress) const {
+  const bool with_optimizer =
+      dict.loading() ? options_.load_optimizer && !dict.weights_only() : options_.save_optimizer;
+  dict.add("model", weights_.parameters());
+  if (with_optimizer) add_state(dict, weights_.own_state(), weights_.parameters());
+  dict.data("consumed_samples", progress.consumed);
+  if (!dict.loading()) {
+    add_facts(dict.facts(), progress, options_);
+    dict.facts().values["optimizer"] = std::string(name(weights_.rule()));
+    dict.facts().layout = layout_of(groups_, options_);
+    return;
   }
-  if (weights_only) return Progress();
-  if (groups_.world.rank() == 0) tell_changes(saved, layout_of(groups_, options_), options_);
-  const auto& data = saved.facts().data;
-  return Progress{.step = saved.facts().step,
-                  .consumed = consumed,
-                  .left_out = whole_number(data, "left_out_samples").value_or(0),
-                  .loss_scale = saved_loss_scale(data)};
+  dict.allow_other_tensors();  // check_same_model() rejects those that matter
+  dict.check([this, with_optimizer, weights_only = dict.weights_only()](const CheckpointReader& saved) -> Status {
+    TUTTI_TRY(check_same_model(saved, options_.model, with_optimizer ? &weights_.rule() : nullptr));
+    return weights_only ? Status() : check_same_seed(saved, options_);
+  });
+  if (dict.weights_only()) return;
+  dict.after_load([this, &progress](const CheckpointReader& saved) {
+    if (groups_.world.rank() == 0) tell_changes(saved, layout_of(groups_, options_), options_);
+    progress.step = saved.facts().step;
+    progress.left_out = whole_number(saved.facts().data, "left_out_samples").value_or(0);
+    progress.loss_scale = saved_loss_scale(saved.facts().data);
+    return Status();
+  });
 }
 
 }  // namespace tutti::gpt

@@ -1,19 +1,17 @@
 #pragma once
-// What a pre-training is at a step, as a checkpoint of whole tensors: any grid goes on from any other.
+// The state of a pre-training in a checkpoint of whole tensors: any grid resumes from any other.
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "tutti/checkpoint/io/reader.h"
-#include "tutti/checkpoint/io/writer.h"
-#include "tutti/models/gpt/grid_groups.h"
+#include "tutti/checkpoint/state.h"
 #include "tutti/models/gpt/options.h"
 #include "tutti/models/gpt/weights_step.h"
+#include "tutti/models/transformer/parallel.h"
 
 namespace tutti::gpt {
 
-// Random numbers and schedules need no place of their own: they hang on these.
+// Random numbers and schedules need no state of their own: they depend on these.
 struct Progress {
   std::int64_t step = 0;
   std::int64_t consumed = 0;  // samples of training, over all replicas
@@ -27,17 +25,15 @@ bool was_finetuned_from(const std::string& folder, const std::string& load);
 class TrainingState {
  public:
   // The objects have to stay.
-  TrainingState(const GridGroups& groups, WeightsStep& weights, const Options& options)
+  TrainingState(const Parallel& groups, WeightsStep& weights, const Options& options)
       : groups_(groups), weights_(weights), options_(options) {}
 
-  std::vector<SavedBox> boxes() const;  // of this rank
-  CheckpointFacts facts(const Progress& progress) const;
-  // `weights_only`: the rest begins anew, at step 0. kMismatch: it is of another model, optimizer or seed, by name.
-  // Says where the grid differs.
-  Result<Progress> load(const CheckpointReader& saved, bool weights_only) const;
+  // Between two steps. A load rejects a checkpoint of another model, optimizer or seed by name, and reports where the
+  // grid differs. Of weights alone it leaves `progress` at step 0.
+  void state(StateDict& dict, Progress& progress) const;
 
  private:
-  const GridGroups& groups_;
+  const Parallel& groups_;
   WeightsStep& weights_;
   const Options& options_;
 };

@@ -34,12 +34,13 @@ bool is_decayed(const at::Tensor& parameter) { return parameter.dim() > 1; }
 
 double squares_of(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.contiguous();
-  return sum_of_squares_of(dense.data_ptr(), std::size_t(dense.numel()), dense.scalar_type() == at::kDouble);
+  const auto dtype = dense.scalar_type() == at::kDouble ? DType::kF64 : DType::kF32;
+  return tutti::squares_of(dtype, dense.data_ptr(), std::size_t(dense.numel())).value;
 }
 
 }  // namespace
 
-WeightsStep::WeightsStep(const GridGroups& groups, const Options& options, std::shared_ptr<Model> model)
+WeightsStep::WeightsStep(const Parallel& groups, const Options& options, std::shared_ptr<Transformer> model)
     : groups_(groups),
       options_(options),
       model_(std::move(model)),
@@ -82,8 +83,8 @@ void WeightsStep::make_overlapped_averages() {
   for (int chunk = 0; chunk < options_.parallel.chunks; ++chunk) {
     DataParallelOptions made{.overlap = Overlap::kOn, .finite_check = FiniteCheck::kOff};
     for (const auto& parameter : parameters_)
-      if (model_->chunk_of(parameter.name) != chunk) made.ignore.push_back(parameter.name);
-    const bool has_some = made.ignore.size() < parameters_.size();
+      if (model_->chunk_of(parameter.name) != chunk) made.params_and_buffers_to_ignore.push_back(parameter.name);
+    const bool has_some = made.params_and_buffers_to_ignore.size() < parameters_.size();
     auto& reducer = overlapped_.emplace_back();
     if (!has_some) continue;
     reducer = std::make_unique<Reducer>(model_, groups_.averaging, made);

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tutti/models/gpt/grid_groups.h"
-#include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/options.h"
+#include "tutti/models/transformer/transformer.h"
 #include "tutti/parallel/data_parallel/reducer/reducer.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
@@ -35,7 +34,7 @@ struct StepOutcome {
 class WeightsStep {
  public:
   // All have to stay. With more than one copy of the tied embedding makes these equal.
-  WeightsStep(const GridGroups& groups, const Options& options, std::shared_ptr<Model> model);
+  WeightsStep(const Parallel& groups, const Options& options, std::shared_ptr<Transformer> model);
   ~WeightsStep();
 
   void zero_grad();
@@ -66,9 +65,9 @@ class WeightsStep {
   bool counts(const PlacedParameter& parameter) const;
   double sum_over_model(double mine) const;
 
-  const GridGroups& groups_;
+  const Parallel& groups_;
   const Options& options_;
-  const std::shared_ptr<Model> model_;
+  const std::shared_ptr<Transformer> model_;
   const std::vector<PlacedParameter> parameters_;
   const std::vector<at::Tensor> partial_;
   const UpdateRule rule_;

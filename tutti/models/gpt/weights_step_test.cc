@@ -15,17 +15,17 @@ namespace {
 
 Options options_of(bool sharded, bool sequence_parallel) {
   Options options;
-  auto& shape = options.shape;
+  auto& shape = options.model;
   shape.layers = 2;
   shape.hidden = 16;
-  shape.heads = shape.groups = 4;
+  shape.heads = shape.query_groups = 4;
   shape.head_size = 4;
   shape.ffn = 24;
   shape.vocabulary = 11;  // of 128 x 2 rows
   shape.bias = false;     // the gradient of a key's bias is 0, but for roundings, which Adam makes large
   shape.sequence_length = shape.positions = 6;
-  options.precision = Precision::kF64;
-  options.hidden_dropout = options.attention_dropout = 0;
+  options.model.precision = Precision::kF64;
+  options.model.hidden_dropout = options.model.attention_dropout = 0;
   options.batches.micro_batch = 3;
   options.batches.global_batch = 0;
   options.report.zero_gradients = true;
@@ -46,8 +46,8 @@ struct Steps {
 std::vector<Steps> train(const Options& options) {
   std::vector<Steps> found(4);
   const auto outcomes = test::run_threads(4, [&](Group& world) {
-    const GridGroups groups = make_grid_groups(world, options);
-    const auto model = std::make_shared<Model>(groups, options, stages_of_rank(options, 0));
+    const Parallel groups = make_parallel(world, options);
+    const auto model = make_model(groups, options);
     WeightsStep weights(groups, options, model);
     LeveledTimers timers(0);
     Steps& mine = found[std::size_t(world.rank())];

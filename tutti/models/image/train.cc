@@ -1,8 +1,5 @@
-// A plain training loop, with a clock. What is timed is what the PyTorch program that we compare with times: from a
-// barrier before the fourth step of an epoch (before its last, if it has fewer) to a barrier after its last.
-//
-// A step has turns: one, or as many as passes are accumulated, or one for each logical rank of this process. All that a
-// turn does hangs on the step, the (logical) rank and the turn, never on the process.
+// A step has turns: one, or as many as passes are accumulated, or one for each logical rank of this process. A turn
+// depends on the step, the (logical) rank and its number, never on the process.
 #include "tutti/models/image/train.h"
 
 #include <ATen/Functions.h>
@@ -17,8 +14,8 @@
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/io/replace_file.h"
+#include "tutti/checkpoint/tensor_file.h"
 #include "tutti/comm/agree.h"
-#include "tutti/comm/collectives.h"
 #include "tutti/data/loader.h"
 #include "tutti/models/image/evaluation.h"
 #include "tutti/models/image/models.h"
@@ -29,16 +26,14 @@
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 #include "tutti/parallel/replica_check.h"
-#include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/module_state.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/region.h"
-#include "tutti/training/step_line.h"
+#include "tutti/training/trainer.h"
 
 namespace tutti {
 namespace {
-
-constexpr std::int64_t kImageWarmUpSteps = 3;
 
 const char* name(Overlap overlap) {
   constexpr const char* kNames[] = {"auto", "on", "off"};
@@ -121,12 +116,14 @@ DataParallelOptions parallel_options(const ImageTrainingOptions& options, const 
   return parallel;
 }
 
-class ImageTraining {
+class ImageTask final : public Task {
  public:
-  ImageTraining(const Group& world, const ImageDataset& data, const ImageTrainingOptions& options)
+  ImageTask(const Group& world, const ImageDataset& train, const ImageDataset& test,
+            const ImageTrainingOptions& options)
       : world_(world),
         options_(options),
-        pictures_(data),
+        test_(test),
+        pictures_(train),
         model_(make_image_model(options.model, options.seed, options.dropout)),
         power_sgd_(make_power_sgd(options)),
         ddp_(model_, world, parallel_options(options, power_sgd_)),
@@ -134,33 +131,70 @@ class ImageTraining {
                         .sharded_stage = is_sharded(world, options) ? options.sharded_stage : 0,
                         .clip_grad_norm = options.clip_grad_norm,
                         .scales_loss = scales_loss(options)}),
-        loader_(batches(data.size()), MakeBatch{&pictures_}, {.threads = options.loader_threads}),
+        loader_(batches(train.size()), MakeBatch{&pictures_}, {.threads = options.loader_threads}),
         check_(world, parameters_of(*model_), {.every = options.check_replicas}),
-        recorder_(world, options.record),
-        checkpoints_(world, options.checkpoints),
-        state_(world, *model_, weights_, power_sgd_.get(), options, data.size()) {
-    const std::size_t samples = DistributedSampler(data.size(), 0, ranks()).size();
+        state_(world, *model_, weights_, power_sgd_.get(), options, train.size()) {
+    const std::size_t samples = DistributedSampler(train.size(), 0, ranks()).size();
     steps_per_epoch_ = std::int64_t(samples / options.batch_size / std::size_t(options.accumulate));
-    resume();
-    line_.emplace(stderr, progress_.steps + steps_left(), world.rank() == 0 ? options.log_every : -1, progress_.steps);
   }
 
-  ImageTrainingResult fit() {
-    const auto begin = now();
-    for (; progress_.epoch < options_.epochs && !result_.stopped; next_epoch()) fit_epoch();
-    line_->finish();
-    if (!step_seconds_.empty()) result_.median_seconds = median(std::move(step_seconds_));
-    result_.samples_per_s = result_.seconds > 0 ? double(result_.steps) * samples_per_step() / result_.seconds : 0;
-    result_.exposed_percent = 100 * ddp_.stats().exposed_seconds / seconds_since(begin);
-    result_.left_out = weights_.left_out();
-    result_.parallel = ddp_.stats();
-    return result_;
+  std::int64_t steps_left() const override {
+    const std::int64_t epochs = options_.epochs - progress_.epoch;
+    return epochs > 0 ? epoch_steps_left() + (epochs - 1) * most_steps() : 0;
+  }
+  std::int64_t steps_left_in_epoch() const override {
+    const std::int64_t left = epoch_steps_left();
+    return left > 0 ? left : most_steps();
+  }
+  std::string nothing_left() const override {
+    if (progress_.steps == 0) return {};
+    return fmt::format("--epochs {}{} lies behind it", options_.epochs,
+                       options_.max_steps > 0 ? fmt::format(" of --max-steps {}", options_.max_steps) : "");
   }
 
-  ImageModel& model() { return *model_; }
-  Recorder& recorder() { return recorder_; }
-  JobCheckpoints& checkpoints() { return checkpoints_; }
-  std::int64_t steps() const { return progress_.steps; }
+  TrainingStep step(std::int64_t number) override {
+    progress_.steps = number;
+    go_to_batch();
+    TrainingStep made = train_step(number);
+    progress_.position = loader_.state().ranks.front().position;
+    ++progress_.epoch_steps;
+    check_.step();
+    return made;
+  }
+
+  Scalars evaluate(std::int64_t, bool) override {
+    score_ = tutti::evaluate(world_, *model_, test_);
+    return {{"test/accuracy", score_->accuracy}, {"test/loss", score_->loss}};
+  }
+
+  void finish(const TrainingResult& result) override {
+    if (result.stopped || options_.save.empty() || world_.rank() != 0) return;
+    save_tensors(options_.save, *model_,
+                 {{"model", options_.model}, {"test_accuracy", fmt::format("{:.4f}", score_->accuracy)}})
+        .or_throw();
+    log::info("weights saved to " + options_.save);
+  }
+
+  void state(StateDict& state) override {
+    state_.state(state, progress_);
+    if (!state.loading()) return;
+    state.after_load([this](const CheckpointReader&) {
+      if (progress_.epoch_steps < 0) progress_.epoch_steps = steps_behind();
+      return Status();
+    });
+  }
+
+  ImageTrainingResult result(TrainingResult training) const {
+    ImageTrainingResult made{.training = std::move(training)};
+    made.exposed_percent = 100 * ddp_.stats().exposed_seconds / made.training.seconds;
+    made.left_out = weights_.left_out();
+    made.parallel = ddp_.stats();
+    if (score_) {
+      made.test_accuracy = score_->accuracy;
+      made.test_loss = score_->loss;
+    }
+    return made;
+  }
 
  private:
   int ranks() const { return ranks_of(world_, options_); }
@@ -182,98 +216,35 @@ class ImageTraining {
   std::int64_t most_steps() const {
     return options_.max_steps > 0 ? std::min(steps_per_epoch_, options_.max_steps) : steps_per_epoch_;
   }
-  // Steps that the samples passed in this epoch would have taken: where fewer ranks or smaller batches saved than go
-  // on, a step that was half done counts as a whole.
+  // Steps that the samples before progress_.position would have taken. A checkpoint of more ranks or of larger batches
+  // may end within a step of this run: the step counts as made.
   std::int64_t steps_behind() const {
     const auto samples = std::uint64_t(samples_per_step());
     return std::int64_t((progress_.position + samples - 1) / samples);
   }
-  // Of the epoch under way; --max-steps counts the steps that were made.
+  // Of the current epoch; --max-steps counts the steps that were made.
   std::int64_t epoch_steps_left() const {
     std::int64_t left = steps_per_epoch_ - steps_behind();
     if (options_.max_steps > 0) left = std::min(left, options_.max_steps - progress_.epoch_steps);
     return std::max<std::int64_t>(0, left);
   }
-  std::int64_t steps_left() const {
-    const std::int64_t epochs = options_.epochs - progress_.epoch;
-    return epochs > 0 ? epoch_steps_left() + (epochs - 1) * most_steps() : 0;
-  }
 
-  void resume() {
-    if (const auto saved = checkpoints_.resume(state_.wanted_boxes())) {
-      auto loaded = state_.load(*saved);
-      agree(world_, loaded.status()).or_throw();
-      progress_ = *loaded;
-      if (progress_.epoch_steps < 0) progress_.epoch_steps = steps_behind();
-      if (steps_left() == 0 && world_.rank() == 0)
-        log::info(fmt::format("nothing is left to train: --epochs {}{} lies behind it", options_.epochs,
-                              options_.max_steps > 0 ? fmt::format(" of --max-steps {}", options_.max_steps) : ""));
-    }
-    checkpoints_.prepare(state_.boxes());
-  }
-
-  // Where the loader stands, as a checkpoint keeps it.
-  void note_position() {
-    const auto state = loader_.state();
-    progress_.position = state.ranks.front().position;
-    ++progress_.epoch_steps;
-  }
-  void next_epoch() {
-    if (result_.stopped) return;
-    ++progress_.epoch;
-    progress_.epoch_steps = 0;
-    progress_.position = 0;
-  }
-
-  void fit_epoch() {
+  // Moves the loader to where the step begins, if it is not there: in a resumed run, and in each new epoch.
+  void go_to_batch() {
+    const bool next_epoch = epoch_steps_left() == 0;
+    if (next_epoch) progress_ = {.steps = progress_.steps, .epoch = progress_.epoch + 1};
+    if (in_epoch_ && !next_epoch) return;
+    in_epoch_ = true;
     auto place = loader_.state();
     for (auto& rank : place.ranks) rank = {.epoch = progress_.epoch, .position = progress_.position};
     place.next = 0;
     loader_.restore(place);
-    const std::int64_t steps = epoch_steps_left();
-    if (steps == 0) return;
-    const std::int64_t warm_up = std::min(kImageWarmUpSteps, steps - 1);
-    step_seconds_.reserve(step_seconds_.size() + std::size_t(steps - warm_up));
-    auto timed_from = now();
-    std::int64_t done = 0;
-    while (done < steps && !result_.stopped) {
-      if (done == warm_up) {
-        barrier(world_);
-        timed_from = now();
-      }
-      ++done;
-      const auto begin = now();
-      fit_step();
-      if (done > warm_up) step_seconds_.push_back(seconds_since(begin));
-    }
-    barrier(world_);
-    result_.seconds += done > warm_up ? seconds_since(timed_from) : 0;
-    result_.steps += std::max<std::int64_t>(0, done - warm_up);
   }
 
-  void fit_step() {
-    const std::int64_t left = steps_left();
-    world_.step(++progress_.steps);
-    const StepTimes times = train_step(progress_.steps);
-    note_position();
-    recorder_.step(progress_.steps, times);
-    line_->record({.loss = times.loss,
-                   .lr = times.lr,
-                   .samples = times.samples,
-                   .seconds = times.step,
-                   .data_seconds = times.data,
-                   .exposed_seconds = times.exposed});
-    result_.last_loss = times.loss;
-    check_.step();
-    const auto due = checkpoints_.after(progress_.steps, left == 1);
-    if (due.save) checkpoints_.save(state_.boxes(), state_.facts(progress_));
-    if (due.copy) checkpoints_.copy(state_.boxes(), state_.facts(progress_));
-    result_.stopped = due.stop && left > 1;
-  }
-
-  StepTimes train_step(std::int64_t step) {
+  TrainingStep train_step(std::int64_t step) {
     const auto begin = now();
-    StepTimes times{.samples = samples_per_step(), .lr = learning_rate(options_.rule)};
+    TrainingStep made{
+        .lr = learning_rate(options_.rule), .samples = samples_per_step(), .may_overflow = computes_in_f16(options_)};
     ddp_.zero_grad();
     double loss = 0;
     const auto logical = ddp_.logical_ranks();
@@ -282,25 +253,25 @@ class ImageTraining {
       if (!logical.empty()) {
         ddp_.begin_logical_rank(logical[std::size_t(turn)]);
         seed_all(options_.seed, {.step = step, .replica = logical[std::size_t(turn)]});
-        loss += pass(times, 1);
+        loss += pass(made, 1);
       } else {
         seed_all(options_.seed, {.step = step, .replica = world_.rank(), .micro_batch = turn});
         std::optional<DataParallel<ImageModel>::NoSync> accumulating;
         if (turn + 1 < turns) accumulating.emplace(ddp_.reducer());
-        loss += pass(times, turns);
+        loss += pass(made, turns);
       }
     }
     const auto passed = now();
     weights_.finish();
-    times.exposed = ddp_.stats().last_exposed_seconds;
-    times.optimizer = seconds_since(passed) - times.exposed;
-    times.loss = mean_over_ranks(world_, loss) / turns;
-    times.step = seconds_since(begin);
-    return times;
+    made.exposed = ddp_.stats().last_exposed_seconds;
+    made.optimizer = seconds_since(passed) - made.exposed;
+    made.loss = mean_over_ranks(world_, loss) / turns;
+    made.seconds = seconds_since(begin);
+    return made;
   }
 
   // Forward and backward; `share`: of how many passes the mean is taken. The loss.
-  double pass(StepTimes& times, int share) {
+  double pass(TrainingStep& made, int share) {
     auto begin = now();
     const auto lap = [&](double& phase) {
       const auto end = now();
@@ -313,44 +284,40 @@ class ImageTraining {
       batch = loader_.next();
       TUTTI_REQUIRE(batch.has_value(), "the loader ended within an epoch");
     }
-    lap(times.data);
+    lap(made.data);
     at::Tensor loss;
     {
       const Region region("forward");
       loss = at::nll_loss(ddp_.forward(batch->pictures), batch->labels);
     }
-    lap(times.forward);
+    lap(made.forward);
     const double value = loss.item<double>();
     refuse_nan(value);
     {
       const Region region("backward");
       weights_.scaled(share > 1 ? loss / share : loss).backward();
     }
-    lap(times.backward);
+    lap(made.backward);
     return value;
   }
 
-  // A loss whose products are in f16 may overflow: then the step is left out.
+  // Before backward spreads it. A loss of products in f16 may overflow: then the step is skipped.
   void refuse_nan(double loss) const {
     if (std::isfinite(loss) || computes_in_f16(options_)) return;
-    std::string detail = fmt::format("the loss of step {} is {} in the samples of rank {}", progress_.steps,
-                                     std::isnan(loss) ? "not a number" : "infinite", world_.rank());
-    std::string hint = fmt::format("the learning rate is {}: a smaller one, or --clip-grad-norm, may help",
-                                   learning_rate(options_.rule));
+    Error error = loss_not_finite(world_, loss, fmt::format("step {}", progress_.steps), in_samples_of(world_),
+                                  fmt::format("the learning rate is {}: a smaller one, or --clip-grad-norm, may help",
+                                              learning_rate(options_.rule)));
     if (const std::string weight = first_weight_that_is_not_finite(); !weight.empty()) {
-      detail += fmt::format(", since {} has had a NaN or an infinity from a step before", weight);
-      if (!looks_at_gradients())
-        hint += "; --check-gradients before tells whether a gradient had them first, of which weight and on which rank";
+      error.detail += fmt::format(", since {} has had a NaN or an infinity from a step before", weight);
+      if (!checks_gradients())
+        error.hint +=
+            "; --check-gradients before tells whether a gradient had them first, of which weight and on which rank";
     }
-    throw Exception(Error{.code = Code::kAborted,
-                          .detail = std::move(detail),
-                          .hint = std::move(hint),
-                          .group = world_.name(),
-                          .rank = world_.rank()});
+    throw Exception(std::move(error));
   }
 
   // A rank that is alone averages nothing, but where it steps its part of the weights, which is all of them.
-  bool looks_at_gradients() const {
+  bool checks_gradients() const {
     const auto check = options_.parallel.finite_check;
     const bool averages = world_.size() > 1 || is_sharded(world_, options_);
     return check == FiniteCheck::kReport || (check == FiniteCheck::kInReduction && averages);
@@ -364,9 +331,10 @@ class ImageTraining {
 
   const Group& world_;
   const ImageTrainingOptions& options_;
+  const ImageDataset& test_;
   Pictures pictures_;
   std::shared_ptr<ImageModel> model_;
-  const std::shared_ptr<PowerSgd> power_sgd_;  // null: gradients travel otherwise
+  const std::shared_ptr<PowerSgd> power_sgd_;  // null: gradients are compressed otherwise, or not
   DataParallel<ImageModel> ddp_;
   WeightsStep weights_;
   struct MakeBatch {
@@ -375,14 +343,11 @@ class ImageTraining {
   };
   Loader<TurnBatches, MakeBatch> loader_;
   ReplicaCheck check_;
-  Recorder recorder_;
-  JobCheckpoints checkpoints_;
   ImageTrainingState state_;
   ImageProgress progress_;
   std::int64_t steps_per_epoch_ = 0;
-  std::optional<StepLine> line_;
-  std::vector<double> step_seconds_;  // of the timed ones
-  ImageTrainingResult result_;
+  bool in_epoch_ = false;  // the loader is where progress_ says
+  std::optional<ImageScore> score_;
 };
 
 std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainingOptions& options) {
@@ -404,10 +369,10 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--check-replicas", text(options.check_replicas)},
           {"--check-gradients", name(options.parallel.finite_check)},
           {"--overlap", name(options.parallel.overlap)},
-          {"--views", options.parallel.gradients_as_views ? "on" : "off"},
+          {"--views", options.parallel.gradient_as_bucket_view ? "on" : "off"},
           {"--sharded", name(options.sharding)},
           {"--stage", text(options.sharded_stage)},
-          {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},
+          {"--no-heap", options.heap_tensors ? "off" : "on"},
           {"--save-dir", options.checkpoints.folder.empty() ? "none" : "given"},
           {"--save-dir-per-node", options.checkpoints.folder_per_node ? "on" : "off"},
           {"--save-interval", text(options.checkpoints.interval)},
@@ -428,7 +393,7 @@ bool scales_loss(const ImageTrainingOptions& options) {
 
 ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
                                       const ImageTrainingOptions& options) {
-  prepare_compute(world);
+  const Compute compute(world, {.heap_tensors = options.heap_tensors});
   auto words = option_words(options);
   words.emplace_back("the number of training samples", fmt::format("{}", train.size()));
   words.emplace_back("the number of test samples", fmt::format("{}", test.size()));
@@ -438,30 +403,9 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   check_sizes(world, train.size(), options).or_throw();
   if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic();
   agree(world, check_places(world, options)).or_throw();
-  ImageTraining training(world, train, options);
-  auto result = training.fit();
-  if (result.stopped) {
-    training.checkpoints().finish();
-    training.recorder().finish();
-    result.saving = training.checkpoints().stats();
-    result.copying = training.checkpoints().copy_stats();
-    return result;
-  }
-  const auto score = evaluate(world, training.model(), test);
-  training.recorder().test(training.steps(), score.accuracy, score.loss);
-  result.test_accuracy = score.accuracy;
-  result.test_loss = score.loss;
-  if (!options.save.empty() && world.rank() == 0) {
-    save_module(training.model(), options.save,
-                {{"model", options.model}, {"test_accuracy", fmt::format("{:.4f}", score.accuracy)}})
-        .or_throw();
-    log::info("weights saved to " + options.save);
-  }
-  training.checkpoints().finish();
-  result.saving = training.checkpoints().stats();
-  result.copying = training.checkpoints().copy_stats();
-  training.recorder().finish();  // last: a disk too full for the trace must not cost the weights
-  return result;
+  ImageTask task(world, train, test, options);
+  return task.result(tutti::train(
+      world, task, {.checkpoints = options.checkpoints, .line_seconds = options.log_every, .record = options.record}));
 }
 
 }  // namespace tutti

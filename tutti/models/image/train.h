@@ -5,12 +5,12 @@
 #include <limits>
 #include <string>
 
-#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/checkpointer.h"
 #include "tutti/comm/group.h"
 #include "tutti/data/fashion_mnist.h"
 #include "tutti/parallel/data_parallel/options.h"
 #include "tutti/parallel/optim/update_rule.h"
-#include "tutti/training/recorder.h"
+#include "tutti/training/trainer.h"
 
 namespace tutti {
 
@@ -39,9 +39,10 @@ struct ImageTrainingOptions {
   UpdateRule rule = SgdOptions{.lr = 0.05, .momentum = 0.9};
   double clip_grad_norm = 0;  // 0: not
 
-  // Of it: overlap, gradients_as_views, heap_tensors, logical_ranks (accumulate must be 1), autocast, finite_check (in
-  // 16 bits always kReport).
+  // Of it: overlap, gradient_as_bucket_view, logical_ranks (accumulate must be 1), autocast, finite_check
+  // (in 16 bits always kReport).
   DataParallelOptions parallel;
+  bool heap_tensors = true;  // large tensors are made where peers read them (ComputeOptions)
   Compression compression = Compression::kNone;
   Sharding sharding = Sharding::kAuto;
   int sharded_stage = 1;            // 2 makes Sharding::kAuto kOn
@@ -49,7 +50,7 @@ struct ImageTrainingOptions {
   bool deterministic = false;       // as logical_ranks has it anyway
 
   double log_every = 1;  // seconds between lines of progress; negative: none
-  JobCheckpointOptions checkpoints;
+  CheckpointerOptions checkpoints;
   std::string save;  // a safetensors file for the weights; empty: none
   RecorderOptions record;
 };
@@ -59,20 +60,13 @@ struct ImageTrainingOptions {
 bool scales_loss(const ImageTrainingOptions& options);
 
 struct ImageTrainingResult {
-  std::int64_t steps = 0;      // timed: all but the first three of each epoch, of a shorter one its last
-  double seconds = 0;          // of them
-  double median_seconds = 0;   // of one of them, on this rank: what a step takes that nothing outside the job disturbed
-  double samples_per_s = 0;    // all ranks
+  TrainingResult training;
   double exposed_percent = 0;  // communication that computing did not hide, of all steps, on this rank
-  bool stopped = false;        // the job was told to, and all was saved: leave with kLeftEarly
   std::int64_t left_out = 0;   // steps whose gradients overflowed in f16: none unless scales_loss()
-  // NaN: no step was made, or nothing was tested.
-  double last_loss = std::numeric_limits<double>::quiet_NaN();  // the mean over all ranks, of the last step
+  // NaN: nothing was tested.
   double test_accuracy = std::numeric_limits<double>::quiet_NaN();
   double test_loss = std::numeric_limits<double>::quiet_NaN();
   DataParallelStats parallel;
-  BackgroundSaverStats saving;
-  MemoryCopiesStats copying;
 };
 
 // Every rank calls, with the same arguments. The weights are those of the seed on every rank, the order of samples is

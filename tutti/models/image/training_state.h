@@ -1,17 +1,16 @@
 #pragma once
-// What an image classifier's training is at a step, as a checkpoint: enough to go on bit for bit with as many ranks.
+// The state of an image classifier's training in a checkpoint: on as many ranks a resumed run has the same bits.
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "tutti/checkpoint/io/reader.h"
-#include "tutti/checkpoint/io/writer.h"
+#include "tutti/checkpoint/state.h"
 #include "tutti/models/image/train.h"
 #include "tutti/models/image/weights_step.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 
 namespace tutti {
 
-// Random numbers need no place of their own: those of a step hang on its number, the rank and the pass.
+// Random numbers need no state: those of a step depend on its number, the rank and the pass.
 struct ImageProgress {
   std::int64_t steps = 0;        // so far
   std::int64_t epoch = 0;        // under way
@@ -27,14 +26,9 @@ class ImageTrainingState {
                      const ImageTrainingOptions& options, std::size_t samples)
       : world_(world), model_(model), weights_(weights), power_sgd_(power_sgd), options_(options), samples_(samples) {}
 
-  // Of this rank, between two steps.
-  std::vector<SavedBox> boxes() const;
-  // What load() is going to read, as far as that can be said before the checkpoint is known.
-  std::vector<SavedBox> wanted_boxes() const;
-  CheckpointFacts facts(const ImageProgress& progress) const;
-  // kMismatch: it is of another model, optimizer, seed or dataset, by name. Says where the ranks differ in number: then
-  // the run goes on as one of this many would.
-  Result<ImageProgress> load(const CheckpointReader& saved) const;
+  // Between two steps. A load rejects a checkpoint of another model, optimizer, seed or dataset by name, and reports
+  // where the number of ranks differs: then the run resumes as one of this many ranks would.
+  void state(StateDict& dict, ImageProgress& progress) const;
 
  private:
   const Group& world_;

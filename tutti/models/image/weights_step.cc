@@ -46,13 +46,14 @@ void WeightsStep::step() {
   }
 }
 
-std::optional<LossScaler::State> WeightsStep::scale() const {
-  return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
-}
-
-void WeightsStep::restore(std::int64_t left_out, const std::optional<LossScaler::State>& scale) {
-  left_out_ = left_out;
-  if (scaler_ && scale) scaler_->load(*scale);
+void WeightsStep::state(StateDict& dict) {
+  if (whole_) {
+    dict.add("optimizer", *whole_);
+  } else {
+    dict.add("optimizer", *sharded_);
+  }
+  dict.optional_value("left_out", left_out_);
+  if (scaler_) scaler_->state(dict);
 }
 
 void WeightsStep::require_finite_gradients() const {

@@ -35,11 +35,8 @@ class WeightsStep {
   std::int64_t left_out() const { return left_out_; }
   bool last_was_left_out() const { return ddp_.reducer().skips_step(); }
 
-  // For checkpoints: what the optimizer of this rank keeps, in its own memory, and the scale of the loss, if it has
-  // one.
-  std::vector<StatePart> own_state() { return whole_ ? whole_->own_state() : sharded_->own_state(); }
-  std::optional<LossScaler::State> scale() const;
-  void restore(std::int64_t left_out, const std::optional<LossScaler::State>& scale);
+  // For checkpoints: optimizer, scale of the loss, skipped steps.
+  void state(StateDict& dict);
 
  private:
   void step();

@@ -2,6 +2,7 @@
 // Data parallel training: every rank has the whole model and its own part of each batch; gradients are averaged over
 // the ranks.
 //
+//   const tutti::Compute compute(world);            // prepares the process
 //   tutti::DataParallel ddp(model, world);          // compares the models, takes rank 0's weights
 //   loss(ddp.forward(x), y).backward();             // gradients travel while backward still runs
 //   ddp.finish();                                   // averaged on every rank, or throws the root cause
@@ -14,6 +15,7 @@
 
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/parallel/data_parallel/reducer/reducer.h"
+#include "tutti/tensor/compute.h"
 
 namespace tutti {
 
@@ -26,14 +28,9 @@ namespace tutti {
 // where a dense one was promised (DataParallelOptions::sparse), or the reverse, ends the group with an Exception that
 // names rank and parameter, from backward() where that launches buckets (overlap), else from finish().
 //
-// It changes the process that constructs it:
-//  - All large CPU tensors (64 KiB) made while it lives, the program's own included, lie in memory that fork() does not
-//    inherit, where ranks share the host. A child that touches one of its parent dies of SIGSEGV. For a program that
-//    forks (a loader with worker processes): DataParallelOptions{.heap_tensors = false}, at the price of a copy in each
-//    collective; or fork before.
-//  - Denormal numbers count as zero in this thread and those that it starts, and LibTorch takes this rank's share of
-//    the cores unless OMP_NUM_THREADS is set: see prepare_compute() in tensor/compute.h. With logical_ranks LibTorch
-//    and its BLAS compute with one thread: see fix_compute_threads() there.
+// It does not change the process, except that with logical_ranks LibTorch and its BLAS compute with one thread
+// (fix_compute_threads()). A program prepares its process once, by a tutti::Compute before it (tensor/compute.h):
+// memory that peers read, threads, denormal numbers. Without, steps are slower, and one line of warning says so.
 template <class M>
 class DataParallel {
  public:
@@ -52,7 +49,7 @@ class DataParallel {
 
   // After backward(): waits until every gradient is the average over the ranks. Throws Exception with the root cause;
   // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
-  // unless `find_unused` is set. A gradient that is not finite is an error that leaves the group as it was
+  // unless `find_unused_parameters` is set. A gradient that is not finite is an error that leaves the group as it was
   // (DataParallelOptions::finite_check).
   void finish() { reducer_->finish(); }
 
@@ -61,8 +58,8 @@ class DataParallel {
   // The turn of the next of them begins; its forward() and backward() follow.
   void begin_logical_rank(int number) { reducer_->begin_logical_rank(number); }
 
-  // For parameters in DataParallelOptions::delayed: averages what their gradients have added up to since the last call.
-  // Every rank calls. zero_grad() leaves them alone until then.
+  // For parameters in DataParallelOptions::delay_all_reduce_named_params: averages what their gradients have added up
+  // to since the last call. Every rank calls. zero_grad() leaves them alone until then.
   void average_delayed() { reducer_->average_delayed(); }
 
   // With DataParallelOptions::finite_check: what the last finish() found, the same on every rank.

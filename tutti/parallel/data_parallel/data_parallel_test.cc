@@ -160,7 +160,7 @@ TEST(DataParallel, NamesParametersWithoutAGradient) {
     ddp.forward(at::ones({1, 3}), true, world.rank() == 1).sum().backward();
     const auto error = error_of([&] { ddp.finish(); });
     check_says(error, "rank 0: DataParallel: 2 of 4 parameters got no gradient in this step: right.weight, right.bias");
-    check_says(error, "find_unused");
+    check_says(error, "find_unused_parameters");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
@@ -169,7 +169,7 @@ TEST(DataParallel, FindUnusedAveragesWithZeros) {
   auto models = make_models<Branches>(2);
   const auto outcomes = test::run_threads(2, [&](Group& world) {
     auto options = kPlain;
-    options.find_unused = true;
+    options.find_unused_parameters = true;
     DataParallel ddp(models[world.rank()], world, options);
     for (int step = 0; step < 3; ++step) {
       ddp.zero_grad();
@@ -187,7 +187,7 @@ TEST(DataParallel, FindUnusedWithViewsLeavesZeros) {
   auto models = make_models<Branches>(2);
   const auto outcomes = test::run_threads(2, [&](Group& world) {
     auto options = kPlain;
-    options.find_unused = options.gradients_as_views = true;
+    options.find_unused_parameters = options.gradient_as_bucket_view = true;
     DataParallel ddp(models[world.rank()], world, options);
     ddp.forward(at::ones({1, 3}), true, false).sum().backward();
     ddp.finish();
@@ -203,7 +203,7 @@ TEST(DataParallel, FindUnusedCountsWhatWasUsedInsideNoSync) {
     auto models = make_models<Branches>(2);
     const auto outcomes = test::run_threads(2, [&](Group& world) {
       auto options = kPlain;
-      options.find_unused = true;
+      options.find_unused_parameters = true;
       options.in_place_bytes = in_place_bytes;
       DataParallel ddp(models[world.rank()], world, options);
       const auto x = at::ones({1, 3});
@@ -236,8 +236,8 @@ TEST(DataParallel, ATiedWeightTravelsOnceAndIsAveragedOnce) {
       const auto outcomes = test::run_threads(2, [&](Group& world) {
         auto options = kPlain;
         options.overlap = overlap;
-        options.gradients_as_views = views;
-        options.first_bucket_bytes = options.bucket_bytes = 1;
+        options.gradient_as_bucket_view = views;
+        options.first_bucket_bytes = 1, options.bucket_cap_mb = mebibytes(1);
         DataParallel ddp(models[world.rank()], world, options);
         check(ddp.stats().bytes_per_step == 4 * (3 * 3 + 3), "bytes ", ddp.stats().bytes_per_step);
         const auto loss = [](Tied& model, int rank) { return model.forward(at::full({1, 3}, rank + 1.0f)).sum(); };
@@ -269,7 +269,7 @@ TEST(DataParallel, SeveralModelsShareAGroup) {
     const auto outcomes = test::run_threads(2, [&](Group& world) {
       auto options = kPlain;
       options.overlap = overlap;
-      options.first_bucket_bytes = options.bucket_bytes = 1;
+      options.first_bucket_bytes = 1, options.bucket_cap_mb = mebibytes(1);
       const auto me = std::size_t(world.rank());
       DataParallel lower(first[me], world, options), upper(second[me], world, options);
       DataParallel other(third[me], world, options);
@@ -343,7 +343,7 @@ TEST(DataParallel, LaunchesInTheObservedOrderFromTheSecondStepOn) {
   auto models = make_models<Branches>(2);
   const auto outcomes = test::run_threads(2, [&](Group& world) {
     auto options = kPlain;
-    options.first_bucket_bytes = options.bucket_bytes = 1;
+    options.first_bucket_bytes = 1, options.bucket_cap_mb = mebibytes(1);
     DataParallel ddp(models[world.rank()], world, options);
     check(ddp.stats().buckets.front().front() == "right.bias", "first the reverse of the registration");
     const auto x = at::ones({1, 3});
@@ -450,10 +450,11 @@ TEST(DataParallel, RefusesAModelOfWhichAllIsIgnoredAndOneThatIsEmpty) {
   const auto models = make_models<Branches>(2);
   const auto outcomes = test::run_threads(2, [&](Group& world) {
     auto ignores_all = kPlain;
-    ignores_all.ignore = {"left.weight", "left.bias", "right.weight", "right.bias"};
+    ignores_all.params_and_buffers_to_ignore = {"left.weight", "left.bias", "right.weight", "right.bias"};
     const auto& model = models[world.rank()];
     check_says(error_of([&] { DataParallel ddp(model, world, ignores_all); }),
-               "DataParallelOptions::ignore names all parameters that require a gradient (hint: leave some out");
+               "DataParallelOptions::params_and_buffers_to_ignore names all parameters that require a gradient (hint: "
+               "leave some out");
     const auto empty = std::make_shared<torch::nn::Module>();
     check_says(error_of([&] { const Reducer reducer(empty, world, kPlain); }),
                "the model has no parameters, so there is nothing to average (hint: register those that it has");

@@ -26,7 +26,7 @@ void join_uneven(Reducer& reducer, const std::function<void()>& train, JoinUneve
   bool was_last = true;
   for (auto turn = reducer.turn(false); turn.active > 0; turn = reducer.turn(false)) {
     was_last = false;
-    reducer.shadow_step(turn);
+    reducer.join_step(turn);
   }
   const Group& group = reducer.group();
   reducer.broadcast_model(all_reduce(group, was_last ? std::int32_t(group.rank()) : -1, ReduceOp::kMax));

@@ -94,10 +94,11 @@ TEST(JoinUneven, UnevenBatchesEqualOneProcess) {
 
 TEST(JoinUneven, GoesWithTheOtherOptions) {
   const std::vector<int> batches = {1, 4, 2};
-  const auto views = with([](auto& o) { o.gradients_as_views = true; });
-  const auto overlapped = with([](auto& o) { o.overlap = Overlap::kOn, o.first_bucket_bytes = o.bucket_bytes = 1; });
+  const auto views = with([](auto& o) { o.gradient_as_bucket_view = true; });
+  const auto overlapped =
+      with([](auto& o) { o.overlap = Overlap::kOn, o.first_bucket_bytes = 1, o.bucket_cap_mb = mebibytes(1); });
   const auto in_place = with([](auto& o) { o.in_place_bytes = 0; });
-  const auto unused = with([](auto& o) { o.find_unused = true; });
+  const auto unused = with([](auto& o) { o.find_unused_parameters = true; });
   const auto fixed = with([](auto& o) { o.static_graph = true; });
   const auto checked = with([](auto& o) { o.finite_check = FiniteCheck::kThrow; });
   for (const auto& options : {views, overlapped, in_place, unused, fixed, checked})

@@ -7,10 +7,10 @@ using Use = DataParallelUse;
 
 constexpr NamedOption<Use> kDataParallelOptions[] = {
     {"a hook", [](const Use& use) { return use.options.hook != nullptr; }},
-    {"gradients_as_views", [](const Use& use) { return use.options.gradients_as_views; }},
-    {"find_unused", [](const Use& use) { return use.options.find_unused; }},
+    {"gradient_as_bucket_view", [](const Use& use) { return use.options.gradient_as_bucket_view; }},
+    {"find_unused_parameters", [](const Use& use) { return use.options.find_unused_parameters; }},
     {"static_graph", [](const Use& use) { return use.options.static_graph; }},
-    {"delayed parameters", [](const Use& use) { return !use.options.delayed.empty(); }},
+    {"delayed parameters", [](const Use& use) { return !use.options.delay_all_reduce_named_params.empty(); }},
     {"sparse gradients", [](const Use& use) { return use.sparse_gradients; }},
     {"logical_ranks", [](const Use& use) { return use.options.logical_ranks != 0; }},
     {"broadcast_buffers = false", [](const Use& use) { return !use.options.broadcast_buffers; }},
@@ -26,11 +26,12 @@ constexpr std::string_view kOrderOfItsOwn =
 constexpr std::string_view kAveragesItself = "drop one of the two: a sharded optimizer averages the gradients";
 
 constexpr ExcludedPair kDataParallelPairs[] = {
-    {"a hook", "gradients_as_views",
-     "drop gradients_as_views: a hook may return averages in memory outside the bucket"},
-    {"find_unused", "static_graph", "drop find_unused: static_graph detects unused parameters in the first step"},
+    {"a hook", "gradient_as_bucket_view",
+     "drop gradient_as_bucket_view: a hook may return averages in memory outside the bucket"},
+    {"find_unused_parameters", "static_graph",
+     "drop find_unused_parameters: static_graph detects unused parameters in the first step"},
     {"logical_ranks", "a hook", kOrderOfItsOwn},
-    {"logical_ranks", "gradients_as_views", kOrderOfItsOwn},
+    {"logical_ranks", "gradient_as_bucket_view", kOrderOfItsOwn},
     {"logical_ranks", "static_graph", kOrderOfItsOwn},
     {"logical_ranks", "delayed parameters", kOrderOfItsOwn},
     {"logical_ranks", "sparse gradients", kOrderOfItsOwn},

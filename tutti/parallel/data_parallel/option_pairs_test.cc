@@ -52,28 +52,28 @@ const std::vector<Option>& all_options() {
   const auto overlaps = [](Overlap overlap) { return [overlap](Asked& asked) { asked.options.overlap = overlap; }; };
   static const std::vector<Option> options = {
       {"a hook", "hook", [](Asked& a) { a.options.hook = std::make_shared<PlainAverage>(); }},
-      {"gradients_as_views", "views", [](Asked& a) { a.options.gradients_as_views = true; }},
-      {"find_unused", "unused", [](Asked& a) { a.options.find_unused = a.unused = true; }},
+      {"gradient_as_bucket_view", "views", [](Asked& a) { a.options.gradient_as_bucket_view = true; }},
+      {"find_unused_parameters", "unused", [](Asked& a) { a.options.find_unused_parameters = a.unused = true; }},
       {"static_graph", "graph", [](Asked& a) { a.options.static_graph = true; }},
       {"delayed parameters", "delayed",
        [](Asked& a) {
-         a.options.delayed = {"late.weight", "late.bias"};
+         a.options.delay_all_reduce_named_params = {"late.weight", "late.bias"};
        }},
       {"sparse gradients", "sparse", [](Asked& a) { a.sparse = true; }},
       {"logical_ranks", "logical", [](Asked& a) { a.options.logical_ranks = 4; }},
       {"broadcast_buffers = false", "buffers", [](Asked& a) { a.options.broadcast_buffers = false; }},
       {"autocast", "autocast", [](Asked& a) { a.options.autocast = DType::kBF16; }},
-      {"ignore", "ignore", [](Asked& a) { a.options.ignore = {"own"}; }},
+      {"ignore", "ignore", [](Asked& a) { a.options.params_and_buffers_to_ignore = {"own"}; }},
       {"Overlap::kOn", "overlap", overlaps(Overlap::kOn)},
       {"Overlap::kOff", "overlap", overlaps(Overlap::kOff)},
       {"FiniteCheck::kOff", "check", checks(FiniteCheck::kOff)},
       {"FiniteCheck::kReport", "check", checks(FiniteCheck::kReport)},
       {"FiniteCheck::kThrow", "check", checks(FiniteCheck::kThrow)},
-      {"heap_tensors", "heap", [](Asked& a) { a.options.heap_tensors = true; }},
       {"allow_empty_batches", "empty", [](Asked& a) { a.options.allow_empty_batches = true; }},
       {"small buckets", "buckets",
        [](Asked& a) {
-         a.options.first_bucket_bytes = a.options.bucket_bytes = 64;
+         a.options.first_bucket_bytes = 64;
+         a.options.bucket_cap_mb = mebibytes(64);
          a.options.in_place_bytes = 48;
        }},
       {"a sharded optimizer", "sharded", [](Asked& a) { a.stage = 1; }},
@@ -122,7 +122,8 @@ void step_by_hand(PairNet& net, const Asked& asked) {
   const at::NoGradGuard no_grad;
   for (auto& named : net.named_parameters()) {
     const auto& gradient = named.value().grad();
-    if (!gradient.defined() || is_in(asked.options.ignore, named.key()) || is_in(asked.options.delayed, named.key()))
+    if (!gradient.defined() || is_in(asked.options.params_and_buffers_to_ignore, named.key()) ||
+        is_in(asked.options.delay_all_reduce_named_params, named.key()))
       continue;
     named.value().sub_(gradient.is_sparse() ? gradient.to_dense() : gradient, kPairRate);
   }
@@ -132,7 +133,7 @@ void step_by_hand(PairNet& net, const Asked& asked) {
 std::vector<at::Tensor> results_of(PairNet& net, const Asked& asked) {
   std::vector<at::Tensor> results;
   for (const auto& named : net.named_parameters()) {
-    const bool delayed = is_in(asked.options.delayed, named.key());
+    const bool delayed = is_in(asked.options.delay_all_reduce_named_params, named.key());
     results.push_back((delayed ? named.value().grad() : named.value()).detach().clone());
   }
   return results;
@@ -143,7 +144,7 @@ std::vector<at::Tensor> alone(const std::shared_ptr<PairNet>& net, const Asked& 
   const int replicas = asked.options.logical_ranks > 0 ? asked.options.logical_ranks : kPairRanks;
   for (int step = 0; step < kPairSteps; ++step) {
     for (auto& named : net->named_parameters())
-      if (!is_in(asked.options.delayed, named.key())) named.value().mutable_grad() = at::Tensor();
+      if (!is_in(asked.options.delay_all_reduce_named_params, named.key())) named.value().mutable_grad() = at::Tensor();
     for (int replica = 0; replica < replicas; ++replica) {
       if (step >= steps_of(asked, replica)) continue;
       for (int pass = 0; pass < passes_of(asked); ++pass) {
@@ -207,7 +208,7 @@ std::vector<at::Tensor> train_on_ranks(const std::vector<std::shared_ptr<PairNet
             train_one_step(world, ddp, asked, sharded ? &*sharded : nullptr, scaler ? &*scaler : nullptr, step);
         };
         asked.joins ? join_uneven(ddp, train) : train();
-        if (!asked.options.delayed.empty()) ddp.average_delayed();
+        if (!asked.options.delay_all_reduce_named_params.empty()) ddp.average_delayed();
         if (world.rank() == 0) results = results_of(*net, asked);
       },
       {.timeout = 5, .watchdog = 20});

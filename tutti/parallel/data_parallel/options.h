@@ -1,5 +1,5 @@
 #pragma once
-// What DataParallel can be told, and what it tells of itself.
+// The options and the statistics of DataParallel.
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -22,39 +22,42 @@ enum class Overlap {
 enum class FiniteCheck {
   kOff,
   // finish(), or the step() of a sharded optimizer, throws an Exception that names parameter, rank and step; the group
-  // lives, so zero_grad() and go on. Averages are looked at while they are made, which costs next to nothing beside it;
-  // not on a rank that is alone and averages nothing. Two things are the price. Where the ranks' own gradients are gone
-  // by then (large ones that travel during backward(), or over links) the rank is not known. And a step() that averages
-  // and steps in one pass (stage 1 on one host, without clipping) has stepped what was finite, on all ranks alike.
+  // still works: call zero_grad() and train on. Averages are checked while they are made, at next to no cost; a single
+  // rank averages nothing and is not checked. Two limits. Where the ranks' own gradients are gone by then (large ones
+  // that are reduced during backward(), or over links) the rank is not known. And a step() that averages and steps in
+  // one pass (stage 1 on one host, without clipping) has stepped what was finite, on all ranks alike.
   kInReduction,
-  // The other two look at each rank's own gradients in a pass of its own, before any is averaged.
-  kReport,  // finish() returns, and non_finite() tells; optimizers of this library leave the weights alone
+  // kReport and kThrow check each rank's own gradients in an extra pass, before any is averaged.
+  kReport,  // finish() returns, and non_finite() reports; optimizers of this library leave the weights alone
   kThrow,   // finish() throws as above, and the weights are as they were
 };
 
-// Every rank gives the same, or the constructor throws on all of them.
+constexpr double mebibytes(std::size_t bytes) { return double(bytes) / (1 << 20); }
+
+// Options that PyTorch's DistributedDataParallel has carry its names. Every rank gives the same, or the constructor
+// throws on all of them.
 struct DataParallelOptions {
   std::size_t first_bucket_bytes = std::size_t(1) << 20;  // small, so that the first all_reduce starts early
-  std::size_t bucket_bytes = std::size_t(25) << 20;
-  // Gradients from this size on are reduced where they lie, smaller ones packed.
+  // Size of the other buckets in MiB, exact to a byte: mebibytes(4096) is a bucket of 4 KiB.
+  double bucket_cap_mb = 25;
+  // Gradients from this size on are reduced in place, smaller ones packed.
   std::size_t in_place_bytes = std::size_t(256) << 10;
   Overlap overlap = Overlap::kAuto;
   bool broadcast_buffers = true;  // before each forward() of a module that trains
-  // A parameter without a gradient counts as zero. One that no rank used keeps what it has: none after zero_grad(), but
-  // zeros with `gradients_as_views`, which an optimizer takes for a gradient (momentum and weight decay go on).
-  bool find_unused = false;
-  bool gradients_as_views = false;  // .grad is a view into a bucket, for who keeps it; costs a zero and an addition
-  // While this lives, large tensors are made in the group's memory, which fork() does not inherit: see HeapTensors.
-  bool heap_tensors = true;
+  // A parameter without a gradient counts as zero. A parameter that no rank used keeps its gradient: none after
+  // zero_grad(), but zeros with `gradient_as_bucket_view`, which an optimizer takes for a gradient (momentum and weight
+  // decay go on).
+  bool find_unused_parameters = false;
+  bool gradient_as_bucket_view = false;  // .grad is a view into a bucket; costs a zero and an addition
 
-  // Every step uses the same parameters, equally often, on every rank. The first one is watched: what it does not use
-  // is never waited for again (and left without a gradient), and a parameter that several nested backward() calls use
-  // (activation checkpointing) is ready after the last of them.
+  // Every step uses the same parameters, equally often, on every rank. The first step is observed: a parameter that it
+  // does not use is never waited for again (and has no gradient), and a parameter that several nested backward() calls
+  // use (activation checkpointing) is ready after the last of them.
   bool static_graph = false;
-  // Names of parameters and buffers that are nobody's business but this rank's: not compared, broadcast or averaged.
-  std::vector<std::string> ignore{};
-  // Names of parameters that finish() leaves alone: their gradients add up here until average_delayed().
-  std::vector<std::string> delayed{};
+  // Names of parameters and buffers that stay local to this rank: not compared, broadcast or averaged.
+  std::vector<std::string> params_and_buffers_to_ignore{};
+  // Names of parameters that finish() skips: their gradients accumulate until average_delayed().
+  std::vector<std::string> delay_all_reduce_named_params{};
   // Names of parameters whose gradients are sparse. Those of torch::nn::Embedding and EmbeddingBag made with
   // sparse(true) need not be listed.
   std::vector<std::string> sparse{};

@@ -11,7 +11,7 @@
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
-#include "tutti/parallel/data_parallel/gradient_taker.h"
+#include "tutti/parallel/data_parallel/gradient_consumer.h"
 #include "tutti/parallel/data_parallel/hooks/comm_hook.h"
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/data_parallel/join.h"
@@ -52,9 +52,10 @@ const at::Tensor kOnes = at::ones({1, 3});
 
 TEST(DataParallelOptions, ThatDifferBetweenRanksAreShown) {
   run_branches(3, [](Group& world, Model model) {
-    const auto options = with_option([&](auto& o) { o.bucket_bytes = world.rank() == 2 ? 1024 : 2048; });
+    const auto options = with_option([&](auto& o) { o.bucket_cap_mb = mebibytes(world.rank() == 2 ? 1024 : 2048); });
     check_says(error_of([&] { DataParallel ddp(model, world, options); }),
-               "the ranks gave DataParallel different options: bucket_bytes is 2048 on rank 0, but 1024 "
+               "the ranks gave DataParallel different options: bucket_cap_mb is 0.001953125 on rank 0, but "
+               "0.0009765625 "
                "on rank 2");
     const auto hooks =
         with_option([&](auto& o) { o.hook = world.rank() == 1 ? bf16_compression() : f16_compression(); });
@@ -81,17 +82,16 @@ TEST(DataParallelOptions, AllOfThemAreCompared) {
             "overlap is Overlap::kAuto on rank 0, but Overlap::kOn");
     differs([](auto& o) { o.broadcast_buffers = false; },
             "broadcast_buffers is true on rank 0, but false");
-    differs([](auto& o) { o.find_unused = true; }, "find_unused is false on rank 0, but true");
-    differs([](auto& o) { o.gradients_as_views = true; },
-            "gradients_as_views is false on rank 0, but true");
-    differs([](auto& o) { o.heap_tensors = true; }, "heap_tensors is false on rank 0, but true");
+    differs([](auto& o) { o.find_unused_parameters = true; }, "find_unused_parameters is false on rank 0, but true");
+    differs([](auto& o) { o.gradient_as_bucket_view = true; }, "gradient_as_bucket_view is false on rank 0, but true");
     differs([](auto& o) { o.static_graph = true; }, "static_graph is false on rank 0, but true");
     differs(
         [](auto& o) {
-          o.ignore = {"right.weight", "left.bias"};
+          o.params_and_buffers_to_ignore = {"right.weight", "left.bias"};
         },
-        "ignore is [] on rank 0, but [left.bias, right.weight]");
-    differs([](auto& o) { o.delayed = {"left.bias"}; }, "delayed is [] on rank 0, but [left.bias]");
+        "params_and_buffers_to_ignore is [] on rank 0, but [left.bias, right.weight]");
+    differs([](auto& o) { o.delay_all_reduce_named_params = {"left.bias"}; },
+            "delay_all_reduce_named_params is [] on rank 0, but [left.bias]");
     differs([](auto& o) { o.sparse = {"left.bias"}; }, "sparse is [] on rank 0, but [left.bias]");
     differs([](auto& o) { o.finite_check = FiniteCheck::kReport; },
             "finite_check is FiniteCheck::kInReduction on rank 0, but FiniteCheck::kReport");
@@ -106,11 +106,14 @@ TEST(DataParallelOptions, ThatExcludeOneAnotherOrNameNothingGetASentence) {
     const auto says = [&](const std::function<void(DataParallelOptions&)>& change, const char* words) {
       check_says(error_of([&] { DataParallel ddp(model, world, with_option(change)); }), words);
     };
-    says([](auto& o) { o.hook = bf16_compression(), o.gradients_as_views = true; }, "drop gradients_as_views");
-    says([](auto& o) { o.find_unused = o.static_graph = true; }, "drop find_unused");
-    says([](auto& o) { o.ignore = {"left.wieght"}; },
-         "DataParallelOptions::ignore has \"left.wieght\", which the model does not have");
-    says([](auto& o) { o.delayed = {"x"}; }, "DataParallelOptions::delayed has \"x\"");
+    says([](auto& o) { o.hook = bf16_compression(), o.gradient_as_bucket_view = true; },
+         "drop gradient_as_bucket_view");
+    says([](auto& o) { o.find_unused_parameters = o.static_graph = true; }, "drop find_unused_parameters");
+    says([](auto& o) { o.params_and_buffers_to_ignore = {"left.wieght"}; },
+         "DataParallelOptions::params_and_buffers_to_ignore has \"left.wieght\", which the model does not have");
+    says([](auto& o) { o.delay_all_reduce_named_params = {"x"}; },
+         "DataParallelOptions::delay_all_reduce_named_params has \"x\"");
+    says([](auto& o) { o.bucket_cap_mb = -1; }, "DataParallelOptions::bucket_cap_mb is -1");
     says([](auto& o) { o.sparse = {"y"}; },
          "take a name of named_parameters() or named_buffers(), for example "
          "left.weight");
@@ -177,7 +180,7 @@ TEST(DataParallelOptions, StaticGraphIsTheSameOnEveryRank) {
     ddp.forward(kOnes, true, world.rank() == 1).sum().backward();
     const auto error = error_of([&] { ddp.finish(); });
     check_says(error, "the gradient of right.weight came 0 times on rank 0, but once on rank 1");
-    check_says(error, "static_graph promises the same on every rank; without it, set find_unused");
+    check_says(error, "static_graph promises the same on every rank; without it, set find_unused_parameters");
   });
 }
 
@@ -186,7 +189,9 @@ TEST(DataParallelOptions, WhatIsIgnoredStaysEachRanksOwn) {
   for (int rank = 0; rank < 2; ++rank) models[rank]->register_buffer("own", at::full({2 + rank}, float(rank)));
   const auto before = models[1]->right->bias.detach().clone();
   run<Branches>(models, [&](Group& world, Model model) {
-    DataParallel ddp(model, world, with_option([](auto& o) { o.ignore = {"own", "right.bias"}; }));
+    DataParallel ddp(model, world, with_option([](auto& o) {
+                       o.params_and_buffers_to_ignore = {"own", "right.bias"};
+                     }));
     if (world.rank() == 1) check(at::equal(model->right->bias, before), "the ignored weight was overwritten");
     ddp.forward(kOnes * float(world.rank() + 1)).mul(float(world.rank() + 1)).sum().backward();
     ddp.finish();
@@ -201,9 +206,10 @@ TEST(DataParallelOptions, WhatIsIgnoredStaysEachRanksOwn) {
 TEST(DataParallelOptions, DelayedGradientsAddUpUntilAsked) {
   for (const bool views : {false, true}) {
     run_branches(2, [&](Group& world, Model model) {
-      DataParallel ddp(model, world, with_option([&](auto& o) {
-                         o.delayed = {"right.weight", "right.bias"}, o.gradients_as_views = views;
-                       }));
+      DataParallel ddp(
+          model, world, with_option([&](auto& o) {
+            o.delay_all_reduce_named_params = {"right.weight", "right.bias"}, o.gradient_as_bucket_view = views;
+          }));
       check(ddp.stats().delayed == std::vector<std::string>{"right.weight", "right.bias"}, "names");
       for (int round = 0; round < 2; ++round) {
         for (int step = 0; step < 3; ++step) {
@@ -267,7 +273,7 @@ TEST(DataParallelOptions, SparseGradientsAreAveragedByRows) {
 
 TEST(DataParallelOptions, ARankMayHaveNoRowsOfASparseGradient) {
   run<Table>(make_models<Table>(2, true), [](Group& world, std::shared_ptr<Table> model) {
-    DataParallel ddp(model, world, with_option([](auto& o) { o.find_unused = true; }));
+    DataParallel ddp(model, world, with_option([](auto& o) { o.find_unused_parameters = true; }));
     auto loss = model->out->forward(at::ones({1, 2})).sum();
     if (world.rank() == 1) loss = loss + model->rows->forward(at::full({1}, 4, at::kLong)).sum();
     loss.backward();
@@ -360,20 +366,20 @@ TEST(DataParallelOptions, AnAverageThatOverflowsOnTheWayIsTold) {
   });
 }
 
-class Taker final : public GradientTaker {
+class Consumer final : public GradientConsumer {
  public:
-  bool takes_in_backward() const override { return false; }
-  void take(std::span<const TakenGradient>, const at::Tensor&) override {}
-  void taken(std::span<const std::uint8_t>, double) override {}
-  void shadow_step(int) override {}
+  bool consumes_in_backward() const override { return false; }
+  void consume(std::span<const ConsumedGradient>, const at::Tensor&) override {}
+  void finish_step(std::span<const std::uint8_t>, double) override {}
+  void join_step(int) override {}
 };
 
 TEST(DataParallelOptions, ThatDoNotGoWithAShardedOptimizerGetASentence) {
   const auto says = [](auto model, const std::function<void(DataParallelOptions&)>& change, const char* words) {
     const auto outcomes = test::run_threads(1, [&](Group& world) {
       DataParallel ddp(model, world, with_option(change));
-      Taker taker;
-      check_says(error_of([&] { ddp.reducer().attach_optimizer(taker); }), words);
+      Consumer consumer;
+      check_says(error_of([&] { ddp.reducer().attach_optimizer(consumer); }), words);
     });
     expect_ok(outcomes);
   };
@@ -381,7 +387,7 @@ TEST(DataParallelOptions, ThatDoNotGoWithAShardedOptimizerGetASentence) {
       std::make_shared<Branches>(), [](auto& o) { o.hook = bf16_compression(); },
       "a sharded optimizer and a hook were both given (hint: drop one of the two");
   says(
-      std::make_shared<Branches>(), [](auto& o) { o.delayed = {"left.bias"}; },
+      std::make_shared<Branches>(), [](auto& o) { o.delay_all_reduce_named_params = {"left.bias"}; },
       "a sharded optimizer and delayed parameters were both given");
   says(
       std::make_shared<Table>(true), [](auto&) {}, "a sharded optimizer and sparse gradients were both given");
@@ -435,7 +441,7 @@ TEST(CommHook, GetsEachBucketInItsOrderAndGivesTheAverages) {
         return result;
       });
       DataParallel ddp(model, world, with_option([&](auto& o) {
-                         o.hook = hook, o.overlap = overlap, o.first_bucket_bytes = o.bucket_bytes = 1;
+                         o.hook = hook, o.overlap = overlap, o.first_bucket_bytes = 1, o.bucket_cap_mb = mebibytes(1);
                        }));
       for (int step = 0; step < 2; ++step) {
         ddp.zero_grad();

@@ -14,6 +14,7 @@
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/compute.h"
 
 namespace tutti {
 namespace {
@@ -42,9 +43,10 @@ TEST_P(SteadyStep, TakesNoLargeMemory) {
   GTEST_SKIP() << "sanitizers touch memory of their own; the preset release runs this";
 #endif
   const auto outcomes = test::run_processes(2, [](Group& world) {
-    at::set_num_threads(1);
     auto options = GetParam().options;
     if (GetParam().hook) options.hook = GetParam().hook();
+    const Compute compute(world);
+    at::set_num_threads(1);
     const auto model = std::make_shared<Wide>();
     DataParallel ddp(model, world, options);
     Sgd whole(model->parameters(), {.lr = 0.01, .momentum = 0.9});
@@ -84,10 +86,30 @@ TEST_P(SteadyStep, TakesNoLargeMemory) {
 INSTANTIATE_TEST_SUITE_P(
     , SteadyStep,
     testing::Values(Case{"stage1", {}, {}, 1}, Case{"stage2", {}, {}, 2}, Case{"plain"},
-                    Case{"overlapped", {.overlap = Overlap::kOn}}, Case{"views", {.gradients_as_views = true}},
+                    Case{"overlapped", {.overlap = Overlap::kOn}}, Case{"views", {.gradient_as_bucket_view = true}},
                     Case{"checked", {.finite_check = FiniteCheck::kReport}}, Case{"bf16", {}, bf16_compression},
                     Case{"power_sgd", {}, [] { return std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2}); }}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// What a program does to its process, it does by a Compute.
+TEST(DataParallel, LeavesTheProcessAsItIs) {
+  const auto outcomes = test::run_processes(2, [](Group& world) {
+    const auto counts_denormals = [] { return at::full({1}, 1e-40f).mul(0.5f).item<float>() > 0; };
+    at::set_num_threads(3);
+    {
+      DataParallel ddp(std::make_shared<Wide>(), world);
+      const auto large = at::ones({1 << 16});
+      test::check(caching_allocator_stats().heap_bytes == 0, "large tensors are in the group's memory");
+      test::check(at::get_num_threads() == 3, "LibTorch has ", at::get_num_threads(), " threads");
+      test::check(counts_denormals(), "denormal numbers are zero");
+    }
+    const Compute compute(world);
+    const auto large = at::ones({1 << 16});
+    test::check(caching_allocator_stats().heap_bytes >= large.nbytes(), "large tensors are not in the group's memory");
+    test::check(!counts_denormals(), "denormal numbers count");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
 
 }  // namespace
 }  // namespace tutti

@@ -37,7 +37,7 @@ std::vector<std::shared_ptr<M>> make_models(int count, Arguments... arguments) {
   return models;
 }
 
-inline const DataParallelOptions kPlain = {.heap_tensors = false};
+inline const DataParallelOptions kPlain = {};
 
 using test::error_of;
 inline void check_says(const std::string& text, const std::string& part) {

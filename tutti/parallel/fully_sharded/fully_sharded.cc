@@ -198,7 +198,7 @@ void FullySharded::State::on_gradient(std::size_t block, std::size_t shard) {
   const at::NoGradGuard no_grad;
   auto& running = blocks[block];
   const std::size_t number = running.first_shard + shard;
-  running.weights->take_gradient(shard, facts, std::int64_t(number));
+  running.weights->take_gradient(shard, non_finite, number);
   used[number] = 1;
   if (running.reduced) {  // it ran more than once
     running.reduced = false;
@@ -257,7 +257,7 @@ void FullySharded::State::forget() {
   ++pass;
   gathered_back = blocks.size();
   std::fill(used.begin(), used.end(), 0);
-  facts = {};
+  non_finite = {};
   finished = false;
 }
 

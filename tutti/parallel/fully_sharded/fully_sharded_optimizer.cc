@@ -49,18 +49,24 @@ class OfFullySharded final : public ShardedOptimizer::State {
       if (running.weights->has_averages()) running.weights->place_averages();
   }
   void average() override {
+    findings = {};
     {
       const MutexLock lock(model_->mutex);
-      facts = model_->facts;
+      findings.non_finite = model_->non_finite;
     }
-    facts.squares = 0;
-    for_steps([&](ShardedBlock&, Shard& shard) {
-      facts.squares += sum_of_squares_of(shard.mine_average, std::size_t(shard.mine.count), shard.dtype == DType::kF64);
+    for_steps([&](ShardedBlock&, Shard& shard, std::size_t number) {
+      const auto squares = squares_of(shard.dtype, shard.mine_average, std::size_t(shard.mine.count));
+      if (!squares.finite()) findings.non_finite.note(group, {number, NonFiniteWatch::Found::kUnknownRank});
+      findings.squares += squares;
     });
+    averaged_ = true;
   }
   void step() override {
+    if (!averaged_) average();
+    refuse_non_finite("; the weights are as they were", "");
+    if (refused) return;
     bool shared = false;
-    for_steps([&](ShardedBlock& block, Shard& shard) {
+    for_steps([&](ShardedBlock& block, Shard& shard, std::size_t) {
       update_elements(next_update(shard), shard.dtype, block.own_weight(shard), shard.mine_average, shard.state, 0,
                       shard.mine.count);
       shard.weight.unsafeGetTensorImpl()->bump_version();
@@ -68,7 +74,10 @@ class OfFullySharded final : public ShardedOptimizer::State {
     });
     if (shared) barrier(group);
   }
-  void forget() override { model_->forget(); }
+  void forget() override {
+    model_->forget();
+    averaged_ = false;
+  }
   void zero_grad() override {}
   bool is_finished() const override {
     const MutexLock lock(model_->mutex);
@@ -83,11 +92,12 @@ class OfFullySharded final : public ShardedOptimizer::State {
       if (!running.weights->has_averages()) continue;
       auto& shards = running.weights->shards();
       for (std::size_t k = 0; k < shards.size(); ++k)
-        if (model_->used[running.first_shard + k]) act(*running.weights, shards[k]);
+        if (model_->used[running.first_shard + k]) act(*running.weights, shards[k], running.first_shard + k);
     }
   }
 
   std::shared_ptr<FullySharded::State> model_;
+  bool averaged_ = false;
 };
 
 }  // namespace

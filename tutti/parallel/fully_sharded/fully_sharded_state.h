@@ -57,7 +57,7 @@ struct FullySharded::State : std::enable_shared_from_this<FullySharded::State> {
   // Blocks from here on have been gathered for backward(), in this pass.
   std::size_t gathered_back TUTTI_GUARDED_BY(mutex) = 0;
   std::vector<std::uint8_t> used TUTTI_GUARDED_BY(mutex);  // by shard
-  AverageFacts facts TUTTI_GUARDED_BY(mutex);
+  NonFiniteWatch non_finite TUTTI_GUARDED_BY(mutex);
   bool finished TUTTI_GUARDED_BY(mutex) = false;
   bool has_optimizer TUTTI_GUARDED_BY(mutex) = false;
 };

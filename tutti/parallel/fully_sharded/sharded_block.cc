@@ -11,14 +11,13 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
-#include "tutti/parallel/gradients/clip.h"
+#include "tutti/parallel/gradients/norm.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
 
@@ -156,7 +155,7 @@ void ShardedBlock::keep_own_part() {
   if (!empty() && !shared_ && gathered_) own_.copy_(flat_.narrow(0, part_ * groups_.reductions.rank(), part_));
 }
 
-void ShardedBlock::take_gradient(std::size_t shard, AverageFacts& facts, std::int64_t number) {
+void ShardedBlock::take_gradient(std::size_t shard, NonFiniteWatch& watch, std::size_t number) {
   at::Tensor parameter = trained(shard);
   at::Tensor& gradient = parameter.mutable_grad();
   if (!gradient.defined()) return;
@@ -171,12 +170,9 @@ void ShardedBlock::take_gradient(std::size_t shard, AverageFacts& facts, std::in
   }
   came_[shard] = true;
   gradient = at::Tensor();
-  const double squares =
-      sum_of_squares_of(place.data_ptr(), std::size_t(parameter.numel()), parameter.scalar_type() == at::kDouble);
-  if (!std::isfinite(squares) && (facts.shard < 0 || number < facts.shard)) {
-    facts.shard = number;
-    facts.rank = groups_.reductions.rank();
-  }
+  const auto dtype = parameter.scalar_type() == at::kDouble ? DType::kF64 : DType::kF32;
+  if (!squares_of(dtype, place.data_ptr(), std::size_t(parameter.numel())).finite())
+    watch.note(groups_.reductions, {number, groups_.reductions.rank()});
 }
 
 void ShardedBlock::begin_reduce() {

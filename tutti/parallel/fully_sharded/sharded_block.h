@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
-#include "tutti/parallel/gradients/averages.h"
+#include "tutti/parallel/gradients/finite.h"
 #include "tutti/parallel/optim/shards.h"
 #include "tutti/tensor/named_tensor.h"
 
@@ -44,7 +44,7 @@ class ShardedBlock {
   void keep_own_part();  // what stands in the gathered weights is this rank's part from now on
 
   // Gradients of this rank, packed as they come.
-  void take_gradient(std::size_t shard, AverageFacts& facts, std::int64_t number);
+  void take_gradient(std::size_t shard, NonFiniteWatch& watch, std::size_t number);
   void begin_reduce();  // those that did not come are zeros; does not wait where weights are gathered
   void end_reduce();    // adds the averages of this rank's part to those that are there
   void forget_gradients();

@@ -1,5 +1,3 @@
-// The norm is that of PyTorch, except that squares are added in double: in f32 a sum of many small squares loses what
-// does not fit beside a large one. Each run of elements has a sum of its own, so the result does not depend on threads.
 #include "tutti/parallel/gradients/clip.h"
 
 #include <ATen/Parallel.h>
@@ -11,6 +9,8 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/parallel/gradients/average_tiles.h"
+#include "tutti/parallel/optim/kernels/update.h"
 #include "tutti/parallel/optim/rule_state.h"
 #include "tutti/tensor/named_tensor.h"
 #include "tutti/tensor/tensor_bytes.h"
@@ -37,36 +37,13 @@ template <class Act>
 void for_runs(const Gradient& gradient, const Act& act) {
   auto* const data = static_cast<std::byte*>(gradient.tensor.data_ptr());
   const auto size = std::int64_t(size_of(gradient.dtype));
-  at::parallel_for(0, gradient.tensor.numel(), kUpdateGrain, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, gradient.tensor.numel(), kTileRun, [&](std::int64_t begin, std::int64_t end) {
     act(gradient.dtype, data + begin * size, std::size_t(end - begin));
   });
   gradient.tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace
-
-double sum_of_squares_of(const void* values, std::size_t count, bool is_double) {
-  const DType dtype = is_double ? DType::kF64 : DType::kF32;
-  const auto* const data = static_cast<const std::byte*>(values);
-  std::vector<double> sums((count + kUpdateGrain - 1) / kUpdateGrain);
-  at::parallel_for(0, std::int64_t(sums.size()), 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t run = first; run < last; ++run) {
-      const auto begin = std::size_t(run * kUpdateGrain);
-      sums[std::size_t(run)] =
-          sum_of_squares(dtype, data + begin * size_of(dtype), std::min(std::size_t(kUpdateGrain), count - begin));
-    }
-  });
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
-}
-
-std::string non_finite_gradient(const std::string& parameter) {
-  return "the gradient of " + parameter + " has a NaN or an infinity";
-}
-std::string non_finite_gradient(const std::string& parameter, int rank) {
-  return non_finite_gradient(parameter) + " on rank " + std::to_string(rank);
-}
 
 void require_clip_limit(const char* function, const char* name, double value) {
   if (value >= 0) return;
@@ -81,14 +58,14 @@ double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm
 
 GradientNorm gradient_norm(std::span<const NamedTensor> parameters) {
   GradientNorm result;
-  double total = 0;
+  SumOfSquares total;
   for (const auto& gradient : gradients_of(parameters)) {
-    const double squares = sum_of_squares_of(gradient.tensor.data_ptr(), std::size_t(gradient.tensor.numel()),
-                                             gradient.dtype == DType::kF64);
-    if (!std::isfinite(squares) && result.finite()) result.non_finite = non_finite_gradient(gradient.name);
+    const auto squares = squares_of(gradient.dtype, gradient.tensor.data_ptr(), std::size_t(gradient.tensor.numel()));
+    if (!squares.finite() && result.finite()) result.non_finite = non_finite_gradient(gradient.name);
     total += squares;
   }
-  result.norm = std::sqrt(total);
+  result.norm = total.norm();
+  if (result.finite() && !std::isfinite(result.norm)) result.non_finite = kNormOverflows;
   return result;
 }
 

@@ -1,10 +1,9 @@
 #pragma once
-// Gradient clipping. These act on `.grad`, which has to be the average already: after DataParallel::finish(), with an
-// unsharded optimizer. Of an Optimizer or a ShardedOptimizer use its own functions, which clip within the pass of the
-// step.
-#include <cstddef>
+// Gradient clipping of `.grad`, which must be the average already: after DataParallel::finish(), for optimizers that
+// are not Tutti's. Optimizer and ShardedOptimizer have functions of their own, which clip within the pass of the step.
 #include <span>
-#include <string>
+
+#include "tutti/parallel/gradients/norm.h"
 
 namespace torch::nn {
 class Module;
@@ -13,13 +12,6 @@ class Module;
 namespace tutti {
 
 struct NamedTensor;
-
-// The norm of all gradients together, as one vector.
-struct GradientNorm {
-  double norm = 0;         // before clipping
-  std::string non_finite;  // a sentence that names the parameter, and the rank where it is known; empty: all are finite
-  bool finite() const { return non_finite.empty(); }
-};
 
 GradientNorm gradient_norm(std::span<const NamedTensor> parameters);
 
@@ -36,9 +28,5 @@ void clip_grad_value(const torch::nn::Module& module, double limit);
 double clip_factor(double norm, double max_norm);
 // Throws: "clip_grad_norm: max_norm is -1; expected ..."
 void require_clip_limit(const char* function, const char* name, double value);
-// Of a dense tensor, on as many threads as LibTorch uses; the same bits with any number.
-double sum_of_squares_of(const void* values, std::size_t count, bool is_double);
-std::string non_finite_gradient(const std::string& parameter);
-std::string non_finite_gradient(const std::string& parameter, int rank);
 
 }  // namespace tutti

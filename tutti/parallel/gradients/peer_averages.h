@@ -1,30 +1,23 @@
 #pragma once
-// Averages of what lies in the memory of the ranks of one host, each made by one rank for all, and looked at while it
-// is in that rank's cache.
+// Averages of gradients that are in the memory of the ranks of one host. Each rank averages its part and writes it over
+// the gradients of all ranks.
 #include <cstddef>
 #include <functional>
 #include <span>
 
-#include "tutti/base/dtype.h"
 #include "tutti/comm/group.h"
+#include "tutti/parallel/gradients/average_tiles.h"
 
 namespace tutti {
 
-// Elements whose averages are not all finite, before they are written.
-struct NonFiniteTile {
-  std::size_t begin = 0, count = 0;    // in the range
-  const void* average = nullptr;       // of those elements
-  std::span<const void* const> given;  // by rank: what it is the average of
-};
+// Floating-point numbers. `places`: where each rank's `count` elements are in this process (peer_memory()). Every rank
+// calls, between two barriers: before the first all gradients are ready, after the second all averages are. `report`,
+// if given, is called for each tile that is not finite, before it is written; one tile at a time, maybe on another
+// thread. Reads and writes each element once.
+void average_with_peers(const Group& group, DType dtype, std::size_t count, std::span<std::byte* const> places,
+                        const std::function<void(const AverageTile&)>& report);
 
-// Floating numbers. `places` is where each rank's range of `count` elements lies in this process (peer_memory()); this
-// rank averages its part of them, in rank order, over all. Every rank calls, between two meetings: the first says that
-// all gradients are there, the second that all averages are. `tell` is called for each tile that is not finite, one at
-// a time, maybe on another thread. Reads and writes each element once; the look costs next to nothing beside.
-void average_part(const Group& group, DType dtype, std::size_t count, std::span<std::byte* const> places,
-                  const std::function<void(const NonFiniteTile&)>& tell);
-
-// The part that it takes, [begin, end): whole cache lines, but for the last.
+// The part of this rank: whole cache lines, except at the end of the last rank's.
 struct OwnPart {
   std::size_t begin = 0, end = 0;
 };

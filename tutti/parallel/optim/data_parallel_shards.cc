@@ -1,9 +1,9 @@
-// What a step is made of: gradients are taken from the Reducer (in stage 2 while backward() still runs), averaged,
-// stepped, and the new weights given to all. Ranks of one host do that in each other's memory, between two meetings: at
-// the first everybody's backward() is over, so that weights may be written; at the second all have been written.
+// A step: gradients come from the Reducer (in stage 2 while backward() still runs), are averaged and stepped, and the
+// new weights go to all ranks. Ranks of one host do that in each other's memory, between two barriers: after the first
+// every backward() is over, so weights may be written; after the second all weights are written.
 //
-// Stage 2 averages bucket by bucket. In shared memory that is work, done between two meetings; over links it is
-// waiting, and backward() goes on meanwhile.
+// Stage 2 averages bucket by bucket. In shared memory the calling thread averages, between two barriers. Over links the
+// averages are in flight while backward() resumes.
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
@@ -16,16 +16,15 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group_region.h"
-#include "tutti/parallel/data_parallel/gradient_taker.h"
-#include "tutti/parallel/gradients/averages.h"
-#include "tutti/parallel/gradients/over_ranks.h"
+#include "tutti/parallel/data_parallel/gradient_consumer.h"
+#include "tutti/parallel/optim/shard_averages.h"
 #include "tutti/parallel/optim/sharded_state.h"
 
 namespace tutti {
 namespace {
 
 constexpr const char* kWaitingShards = "wait for peers";  // in traces
-constexpr std::size_t kBucketsOnTheirWay = 2;       // while backward() goes on: each holds its gradients
+constexpr std::size_t kBucketsOnTheirWay = 2;             // while backward() goes on: each holds its gradients
 
 // Where plans say in which order sums are added, and not the numbers of the ranks.
 bool is_over_links(const Group& group) {
@@ -39,11 +38,11 @@ Work average_async(const Group& group, const at::Tensor& packed) {
 }
 
 // For traces: "fc1.weight f32[1179648]".
-auto words(const Shard& shard) {
+auto text_of_shard(const Shard& shard) {
   return [&shard] { return fmt::format("{} {}[{}]", shard.name, name(shard.dtype), shard.weight.numel()); };
 }
 
-class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
+class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
  public:
   OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options);
   ~OfDataParallel() override { reducer_.detach_optimizer(); }
@@ -63,15 +62,19 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   std::optional<int> leader() const override { return reducer_.join_leader(); }
 
  private:
-  bool takes_in_backward() const override { return stage_ == 2; }
-  void take(std::span<const TakenGradient> bucket, const at::Tensor& packed) override;
-  void taken(std::span<const std::uint8_t> used, double factor) override;
-  void shadow_step(int leader) override { follow(leader); }
+  bool consumes_in_backward() const override { return stage_ == 2; }
+  void consume(std::span<const ConsumedGradient> bucket, const at::Tensor& packed) override;
+  void finish_step(std::span<const std::uint8_t> used, double factor) override;
+  void join_step(int leader) override { follow(leader); }
 
-  std::int64_t number_of(const Shard& shard) const { return &shard - shards_.all.data(); }
+  std::size_t number_of(const Shard& shard) const { return std::size_t(&shard - shards_.all.data()); }
   void step_one(Shard& shard, std::span<std::byte* const> gradients);
-  void decide_on_non_finite(const char* weights);
-  PeerGradients meet(std::span<Shard* const> shards) const;
+  // A barrier.
+  void refuse_non_finite(const char* weights) {
+    State::refuse_non_finite(fmt::format(", in step {} of this DataParallel; {}", reducer_.stats().steps, weights),
+                             "; FiniteCheck::kThrow looks before any weight is stepped");
+  }
+  PeerGradients gradients_of_peers(std::span<Shard* const> shards) const;
   void average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where);
   AverageByCollectives begin_average(Shard& shard, AveragesIn where);
   void average_packed();
@@ -84,14 +87,14 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   Reducer& reducer_;
   const int stage_;
   const bool as_data_parallel_;  // averages by the calls that DataParallel would make
-  const bool looks_;             // FiniteCheck::kInReduction
+  const bool checks_;            // FiniteCheck::kInReduction
   Shards shards_;
-  std::vector<Shard*> steps_;  // with a gradient in this step, in the order in which they came
+  std::vector<Shard*> steps_;  // with a gradient in this step, in the order of arrival
   struct BucketOnItsWay {
     Work packed{};
     std::vector<std::pair<Shard*, AverageByCollectives>> shards{};
   };
-  std::deque<BucketOnItsWay> on_their_way_;  // stage 2, what the peers cannot reach: the oldest first
+  std::deque<BucketOnItsWay> on_their_way_;  // stage 2, what peers cannot read: the oldest first
   std::vector<at::Tensor> packed_;           // stage 1, as_data_parallel_: ranges to be averaged in this step
   bool finished_ = false;                    // the Reducer has handed over all
   bool averaged_ = false;
@@ -103,7 +106,7 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
       reducer_(reducer),
       stage_(options.stage),
       as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),
-      looks_(reducer.looks_in_reduction()) {
+      checks_(reducer.checks_in_reduction()) {
   TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
                 "; expected 1 or 2 (for 3 see FullySharded)");
   reducer_.attach_optimizer(*this);
@@ -124,13 +127,13 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
   }
 }
 
-void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tensor& packed) {
+void OfDataParallel::consume(std::span<const ConsumedGradient> bucket, const at::Tensor& packed) {
   const std::size_t first = steps_.size();
   for (const auto& [parameter, gradient] : bucket) {
     Shard& shard = shards_.all[parameter];
     shard.gradient = gradient;
     steps_.push_back(&shard);
-    if (as_data_parallel_ && !shard.large) look_at_own(group, shard, number_of(shard), facts);
+    if (as_data_parallel_ && !shard.large) check_own(group, shard, number_of(shard), findings);
   }
   if (stage_ == 1) {
     if (as_data_parallel_ && packed.defined()) packed_.push_back(packed);
@@ -159,23 +162,24 @@ void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tenso
   while (on_their_way_.size() > kBucketsOnTheirWay) end_oldest_bucket();
 }
 
-PeerGradients OfDataParallel::meet(std::span<Shard* const> shards) const {
+PeerGradients OfDataParallel::gradients_of_peers(std::span<Shard* const> shards) const {
   const GroupRegion region(group, kWaitingShards);
   return {group, shards};
 }
 
 void OfDataParallel::average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where) {
-  const GroupRegion region(group, "average with peers", words(shard));
-  average_in_place(shard, gradients, where, number_of(shard), facts);
+  const GroupRegion region(group, "average with peers", text_of_shard(shard));
+  keep_averages(group, shard, gradients, where, number_of(shard), findings);
 }
 
 AverageByCollectives OfDataParallel::begin_average(Shard& shard, AveragesIn where) {
   const bool is_packed = as_data_parallel_ && !shard.large;
-  if (!is_packed) look_at_own(group, shard, number_of(shard), facts);
+  if (!is_packed) check_own(group, shard, number_of(shard), findings);
   return {group, shard, where,
           is_packed           ? AverageOf::kNothing
-          : as_data_parallel_ ? AverageOf::kWhole
-                              : AverageOf::kPart};
+          : as_data_parallel_ ? AverageOf::kWholeAsDataParallel
+                              : AverageOf::kPart,
+          number_of(shard)};
 }
 
 void OfDataParallel::average_packed() {
@@ -186,16 +190,16 @@ void OfDataParallel::average_packed() {
 void OfDataParallel::end_oldest_bucket() {
   on_their_way_.front().packed.get();
   for (auto& [shard, average] : on_their_way_.front().shards) {
-    average.end(facts);
+    average.end(findings);
     shard->gradient = at::Tensor();
   }
   on_their_way_.pop_front();
 }
 
-void OfDataParallel::taken(std::span<const std::uint8_t> used, double what_makes_averages) {
+void OfDataParallel::finish_step(std::span<const std::uint8_t> used, double what_makes_averages) {
   while (!on_their_way_.empty()) end_oldest_bucket();
   std::erase_if(steps_, [&](Shard* shard) {
-    if (used[std::size_t(shard - shards_.all.data())]) return false;
+    if (used[number_of(*shard)]) return false;
     shard->end_step();
     return true;
   });
@@ -212,7 +216,7 @@ void OfDataParallel::count_exposed(const Wait& wait) {
 }
 
 void OfDataParallel::average_exposed(Shard& shard) {
-  count_exposed([&] { begin_average(shard, AveragesIn::kGradient).end(facts); });
+  count_exposed([&] { begin_average(shard, AveragesIn::kGradient).end(findings); });
 }
 
 void OfDataParallel::finish() {
@@ -222,7 +226,7 @@ void OfDataParallel::finish() {
 void OfDataParallel::average() {
   if (averaged_) return;
   std::optional<PeerGradients> peers;
-  count_exposed([&] { peers.emplace(meet(steps_)); });
+  count_exposed([&] { peers.emplace(gradients_of_peers(steps_)); });
   average_packed();
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     if (const auto gradients = peers->of(k); !gradients.empty())
@@ -235,10 +239,10 @@ void OfDataParallel::average() {
 
 void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradients) {
   const Update update = next_update(shard);
-  const StepLook look{.number = number_of(shard), .facts = looks_ ? &facts : nullptr};
+  const StepCheck check{.number = number_of(shard), .watch = checks_ ? &findings.non_finite : nullptr};
   if (!shard.averaged && !gradients.empty() && !shard.weights.empty()) {
-    const GroupRegion region(group, "average and step with peers", words(shard));
-    average_and_step(group, shard, gradients, update, look);
+    const GroupRegion region(group, "average and step with peers", text_of_shard(shard));
+    average_and_step(group, shard, gradients, update, check);
   } else {
     if (!shard.averaged) {
       if (gradients.empty())
@@ -246,62 +250,46 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
       else
         average_with_peers(shard, gradients, AveragesIn::kGradient);
     }
-    const GroupRegion region(group, "step and give to peers", words(shard));
-    step_averaged(group, shard, update, look);
+    const GroupRegion region(group, "step and give to peers", text_of_shard(shard));
+    step_averaged(group, shard, update, check);
   }
   shard.weight.unsafeGetTensorImpl()->bump_version();  // autograd must see that saved weights were overwritten
-}
-
-// A meeting.
-void OfDataParallel::decide_on_non_finite(const char* weights) {
-  const std::string sentence = non_finite_over_ranks(
-      group, model, facts,
-      [&](std::int64_t shard) -> const std::string& { return shards_.all[std::size_t(shard)].name; });
-  if (sentence.empty()) return;
-  refused = Error{.code = Code::kInvalidArgument,
-                  .detail = "ShardedOptimizer: " + sentence + ", in step " + std::to_string(reducer_.stats().steps) +
-                            " of this DataParallel; " + weights,
-                  .hint =
-                      "lower the learning rate, clip, or scale the loss (LossScaler); look at that rank's batch; "
-                      "FiniteCheck::kThrow looks before any weight is stepped",
-                  .group = group.name(),
-                  .rank = group.rank()};
 }
 
 void OfDataParallel::step() {
   if (steps_.empty()) return;
   std::optional<PeerGradients> peers;
-  bool meet_at_end = false;
+  bool barrier_at_end = false;
   count_exposed([&] {
     if (!averaged_) {
-      peers.emplace(meet(steps_));
+      peers.emplace(gradients_of_peers(steps_));
       return;
     }
     const GroupRegion region(group, kWaitingShards);
-    if (looks_)
-      decide_on_non_finite("the weights are as they were");
+    if (checks_)
+      refuse_non_finite("the weights are as they were");
     else
-      barrier(group);  // everybody's backward() is over
+      barrier(group);  // every backward() is over
   });
   if (refused) return;
   average_packed();
   // What backward() made last is still in the caches.
   for (std::size_t k = steps_.size(); k-- > 0;) {
     step_one(*steps_[k], peers ? peers->of(k) : std::span<std::byte* const>());
-    meet_at_end = meet_at_end || !steps_[k]->weights.empty() || (peers && !peers->of(k).empty());
+    barrier_at_end = barrier_at_end || !steps_[k]->weights.empty() || (peers && !peers->of(k).empty());
   }
   count_exposed([&] {
     give_by_collectives();
-    if (!looks_ && !(meet_at_end && group.size() > 1)) return;
+    if (!checks_ && !(barrier_at_end && group.size() > 1)) return;
     const GroupRegion region(group, kWaitingShards);
-    if (looks_)
-      decide_on_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
+    if (checks_)
+      refuse_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
     else
       barrier(group);
   });
 }
 
-// The weights that the peers cannot reach; of small parameters all that lie together.
+// The weights that peers cannot read; of small parameters the whole pack.
 void OfDataParallel::give_by_collectives() {
   const auto gather = [&](DType dtype, std::byte* all, std::int64_t part) {
     if (part == 0) return;

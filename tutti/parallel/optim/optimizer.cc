@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tutti/base/error.h"
+#include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/rule_state.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -45,8 +46,10 @@ Optimizer::Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule, std::
       states_(parameters_.size()),
       scale_(1),
       limit_(kNoLimit) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
     updated_dtype(parameters_[i].tensor, std::string(name(rules_.of(i))) + ": parameter " + parameters_[i].name);
+    require_matrix(rules_.of(i), parameters_[i].name, parameters_[i].tensor);
+  }
 }
 Optimizer::Optimizer(const torch::nn::Module& module, UpdateRule rule, std::vector<ParameterGroup> groups)
     : Optimizer(trained(module), std::move(rule), std::move(groups)) {}
@@ -69,11 +72,15 @@ void Optimizer::step() {
                   describe(weight));
     if (gradient.strides() != weight.strides()) gradient = at::empty_like(weight).copy_(gradient);
     states_[i].prepare(rules_.of(i), weight.numel(), weight.scalar_type());
-    Update update = states_[i].next_update(rules_.of(i));
-    update.scale = scale_;
-    update.limit = limit_;
-    update_elements(update, weight.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64, bytes_of(weight),
-                    bytes_of(gradient), states_[i], 0, weight.numel());
+    if (needs_matrix(rules_.of(i))) {
+      update_matrix(rules_.of(i), weight, gradient, states_[i], scale_, limit_);
+    } else {
+      Update update = states_[i].next_update(rules_.of(i));
+      update.scale = scale_;
+      update.limit = limit_;
+      update_elements(update, weight.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64, bytes_of(weight),
+                      bytes_of(gradient), states_[i], 0, weight.numel());
+    }
     weight.unsafeGetTensorImpl()->bump_version();  // autograd must see that saved weights were overwritten
   }
   scale_ = 1;

@@ -16,6 +16,9 @@
 #include <tuple>
 
 #include "tutti/base/error.h"
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/checkpoint/io/writer.h"
+#include "tutti/tensor/module_state.h"
 
 namespace tutti {
 namespace {
@@ -94,6 +97,66 @@ TEST_P(OptimizerParity, Adagrad) {
       AdagradOptions{.lr = 0.05, .lr_decay = 0.1, .weight_decay = 0.01, .initial_accumulator_value = 0.5, .eps = 1e-6},
       torch::optim::AdagradOptions(0.05).lr_decay(0.1).weight_decay(0.01).initial_accumulator_value(0.5).eps(1e-6),
       GetParam());
+}
+
+// Golden values, f64: four steps of the published formula in PyTorch 1.13, weights wave(0.1), gradients wave(1),
+// wave(2), ... Lion: `p = p * (1 - lr * wd) - lr * sign(b1 * m + (1 - b1) * g); m = b2 * m + (1 - b2) * g`.
+// Muon: github.com/KellerJordan/Muon, muon_update() with Newton and Schulz's iteration in f64 in place of bf16.
+at::Tensor wave(at::IntArrayRef shape, double phase) {
+  return (at::arange(shape[0] * shape[1], at::kDouble) * 0.7 + phase).sin().view(shape);
+}
+at::Tensor weights_after_four_steps(const UpdateRule& rule, at::IntArrayRef shape) {
+  const at::Tensor weight = wave(shape, 0.1).set_requires_grad(true);
+  Optimizer optimizer(std::vector{weight}, rule);
+  for (int step = 0; step < 4; ++step) {
+    weight.mutable_grad() = wave(shape, 1.0 + step);
+    optimizer.step();
+  }
+  return weight.detach();
+}
+void expect_golden(const at::Tensor& weights, std::vector<double> expected) {
+  const auto golden = at::tensor(expected, at::kDouble).view(weights.sizes());
+  EXPECT_TRUE(at::allclose(weights, golden, 0, 1e-14)) << weights << golden;
+}
+
+TEST(Lion, HasTheWeightsOfThePublishedFormula) {
+  expect_golden(weights_after_four_steps(LionOptions{.lr = 0.05, .weight_decay = 0.1}, {1, 6}),
+                {-6.53320277923828685e-04, 7.04111220515469260e-01, 1.07769171924590501e+00, 8.92444852710879810e-01,
+                 3.33005104303951138e-01, -4.34731197761803245e-01});
+}
+
+TEST(Muon, HasTheWeightsOfThePublishedFormula) {
+  MuonOptions options{.lr = 0.05};
+  expect_golden(weights_after_four_steps(options, {2, 3}),
+                {-0.00534833912087437, 0.70233734973047657, 1.07970280867977109, 0.83319779325201948,
+                 0.31472121641664602, -0.35177366615413508});
+  expect_golden(weights_after_four_steps(options, {3, 2}),
+                {-0.01720539922057963, 0.72826702231703011, 0.94920160215086646, 0.92462441147543717,
+                 0.33987156792840761, -0.41395548336843663});
+  options.nesterov = false;
+  expect_golden(weights_after_four_steps(options, {3, 2}),
+                {-0.02719305492821580, 0.70203420836756536, 0.89840537452879132, 0.95047443128902676,
+                 0.33259184427797506, -0.37893536139571093});
+}
+
+TEST(Muon, StepsMatricesAndLeavesOthersToAGroup) {
+  torch::nn::Linear layer(4, 3);
+  EXPECT_THAT(
+      error_of([&] { Muon muon(*layer); }),
+      HasSubstr("Muon: parameter bias is f32[3], and the rule steps matrices; put parameters of other dimensions "
+                "into a ParameterGroup with another rule"));
+  const auto others = names_of(*layer, [](const std::string&, const at::Tensor& p) { return p.dim() != 2; });
+  Muon muon(*layer, {.lr = 0.5, .weight_decay = 0}, {{.names = others, .rule = SgdOptions{.lr = 0.25}}});
+  layer->weight.mutable_grad() = at::eye(3, 4);
+  layer->bias.mutable_grad() = at::ones({3});
+  const auto bias = layer->bias.detach().clone(), weight = layer->weight.detach().clone();
+  muon.clip_grad_norm(1);  // scales what is orthogonalised in the end: Muon's step stays
+  muon.step();
+  EXPECT_LT((layer->bias.detach() - bias).min().item<double>(), 0);
+  EXPECT_NEAR((weight - layer->weight.detach()).diagonal().mean().item<double>(), 0.5, 0.2);
+  std::vector<std::string> kept;
+  for (const auto& part : muon.own_state()) kept.push_back(part.parameter + "/" + part.state);
+  EXPECT_THAT(kept, testing::ElementsAre("weight/momentum_buffer", "weight/step", "bias/step"));
 }
 
 TEST(Optimizer, LeavesParametersWithoutAGradientAlone) {
@@ -235,6 +298,8 @@ TEST(Optimizer, RefusesOptionsOutOfRange) {
   EXPECT_THAT(refusal(AdamOptions{.beta1 = 1}), HasSubstr("Adam: beta1 is 1; expected a number from 0 to below 1"));
   EXPECT_THAT(refusal(AdamWOptions{.eps = -1e-8}), HasSubstr("AdamW: eps is -1e-08"));
   EXPECT_THAT(refusal(AdagradOptions{.lr_decay = -2}), HasSubstr("Adagrad: lr_decay is -2"));
+  EXPECT_THAT(refusal(LionOptions{.beta2 = 1}), HasSubstr("Lion: beta2 is 1"));
+  EXPECT_THAT(refusal(MuonOptions{.ns_steps = 0}), HasSubstr("Muon: ns_steps is 0; expected 1 to 99 steps"));
   EXPECT_THAT(error_of([] { Adam({at::ones({1})}, {.beta2 = 2}); }), HasSubstr("beta2 is 2"));
 }
 
@@ -299,6 +364,18 @@ TEST(Clipping, GoesWithTheGradientsThatItWasFor) {
   EXPECT_TRUE(at::equal(left_out.parameters[0], plain.parameters[0]));
 }
 
+TEST(Clipping, SquaresOfF64MayOverflow) {
+  auto weight = at::zeros({40000}, at::kDouble).requires_grad_();
+  weight.mutable_grad() = at::full({40000}, 3e200, at::kDouble);
+  const auto result = clip_grad_norm(std::vector<NamedTensor>{{"weight", weight}}, 1);
+  EXPECT_TRUE(result.finite()) << result.non_finite;
+  EXPECT_NEAR(result.norm / 6e202, 1, 1e-12);
+  EXPECT_NEAR(weight.grad()[7].item<double>(), 0.005, 1e-12);
+  weight.mutable_grad()[3] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(clip_grad_norm(std::vector<NamedTensor>{{"weight", weight}}, 1).non_finite,
+            "the gradient of weight has a NaN or an infinity");
+}
+
 TEST(Clipping, NamesTheParameterWithANaNAndLeavesGradientsAlone) {
   Gradients g(1);
   g.parameters[1].mutable_grad()[3] = std::numeric_limits<double>::quiet_NaN();
@@ -358,8 +435,11 @@ TEST(OptimizerState, ACounterThatIsNoNumberOfStepsIsRejected) {
     const auto state = adam.own_state();
     for (const StatePart& part : state)
       if (part.state == "step") part.values.fill_(step);
-    save_checkpoint(folder, saved_boxes(state), {.step = 1}).or_throw();
-    const Status read = read_state(CheckpointReader::open(folder).or_throw(), state);
+    StateDict saved(StateUse::kSave), loaded(StateUse::kLoad);
+    saved.add("optimizer", state);
+    loaded.add("optimizer", state);
+    save_checkpoint(Group(), folder, saved).or_throw();
+    const Status read = loaded.load(Group(), CheckpointReader::open(folder).or_throw());
     std::filesystem::remove_all(folder);
     return read.ok() ? "ok" : to_string(read.error());
   };

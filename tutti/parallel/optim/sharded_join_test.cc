@@ -28,7 +28,7 @@ struct JoinCase {
   std::vector<int> batches;  // of each rank
   int stage = 1;
   bool by_initial = true;
-  DataParallelOptions parallel = {.in_place_bytes = 2048, .heap_tensors = false};
+  DataParallelOptions parallel = {.in_place_bytes = 2048};
 };
 
 // A loop that clips in odd steps, changes the rate, and leaves every fourth step out.
@@ -88,10 +88,10 @@ TEST(JoinUnevenSharded, GoesWithTheOtherOptions) {
   at::set_num_threads(1);
   for (const int stage : {1, 2}) {
     JoinCase unused{.batches = {1, 4, 2}, .stage = stage}, fixed = unused, overlapped = unused, views = unused;
-    unused.parallel.find_unused = true;
+    unused.parallel.find_unused_parameters = true;
     fixed.parallel.static_graph = true;
     overlapped.parallel.overlap = Overlap::kOn;
-    views.parallel.gradients_as_views = true;
+    views.parallel.gradient_as_bucket_view = true;
     for (const auto& param : {unused, fixed, overlapped, views}) expect_the_same_bits(param);
   }
 }
@@ -107,7 +107,7 @@ TEST(JoinUnevenSharded, AScaleOfTheLossStaysTheSameOnAllRanks) {
   for (const bool is_sharded : {false, true}) {
     const auto outcomes = test::run_threads(3, [&](Group& world) {
       const auto model = models[std::size_t(world.rank())];
-      DataParallel ddp(model, world, {.heap_tensors = false, .finite_check = FiniteCheck::kReport});
+      DataParallel ddp(model, world, {.finite_check = FiniteCheck::kReport});
       LossScaler scaler(ddp, {.initial_scale = 8, .growth_interval = 2});
       Sgd whole(*model, {.lr = 0.01});
       std::optional<ShardedOptimizer> sharded;

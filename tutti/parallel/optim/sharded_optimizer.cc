@@ -1,19 +1,21 @@
-// What all stages have in common; the rest is in what stands behind: data_parallel_shards.cc,
-// fully_sharded/fully_sharded_optimizer.cc.
+// What all stages share. The rest is in data_parallel_shards.cc and fully_sharded/fully_sharded_optimizer.cc.
 //
-// A rank that has run out of data (join_uneven()) still has its part of the weights to step, but does not run the
-// program's loop: what the loop does with the optimizer, and at which rates, the leader of those with data tells it,
-// before each of them does it.
+// A rank that has run out of data (join_uneven()) still steps its part of the weights, but does not run the program's
+// loop. The leader of the ranks with data broadcasts each call on the optimizer, with its learning rates, before the
+// ranks make it.
 #include "tutti/parallel/optim/sharded_optimizer.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/gradients/over_ranks.h"
+#include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/sharded_state.h"
 #include "tutti/parallel/replicas.h"
+#include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
@@ -30,10 +32,65 @@ void require_limit(const Group& group, const char* function, const char* name, d
   }
 }
 
+// Every parameter's state as a whole, out of the parts of all ranks. All give parts of the same tensors in the same
+// order, empty ones included. A part that starts at the same element on every rank is a replica.
+std::vector<StatePart> gather_state(const Group& group, std::span<const StatePart> own) {
+  const auto ranks = std::size_t(group.size());
+  std::vector<std::int64_t> mine, all(own.size() * 2 * ranks);  // begin and count of each part, by rank
+  for (const auto& part : own) {
+    mine.push_back(part.begin);
+    mine.push_back(part.values.numel());
+  }
+  all_gather(group, std::span<const std::int64_t>(mine), std::span(all));
+
+  std::vector<StatePart> whole;
+  for (std::size_t k = 0; k < own.size(); ++k) {
+    const auto& part = own[k];
+    std::vector<std::int64_t> begins;
+    std::vector<std::size_t> counts;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      begins.push_back(all[(r * own.size() + k) * 2]);
+      counts.push_back(std::size_t(all[(r * own.size() + k) * 2 + 1]));
+    }
+    StatePart* to = whole.empty() ? nullptr : &whole.back();
+    if (!to || to->parameter != part.parameter || to->state != part.state) {
+      std::int64_t elements = 1;
+      for (const auto extent : part.shape) elements *= extent;
+      to = &whole.emplace_back(part);
+      to->begin = 0;
+      to->values = at::empty({elements}, part.values.options());
+    }
+    const bool replica = std::equal(begins.begin() + 1, begins.end(), begins.begin()) &&
+                         std::equal(counts.begin() + 1, counts.end(), counts.begin());
+    if (replica) {
+      to->values.narrow(0, part.begin, part.values.numel()).copy_(part.values);
+      continue;
+    }
+    std::size_t total = 0;
+    for (const auto count : counts) total += count;
+    const auto gathered = at::empty({std::int64_t(total)}, part.values.options());
+    all_gather_v(group, part.values, gathered, counts);
+    std::int64_t from = 0;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      to->values.narrow(0, begins[r], std::int64_t(counts[r])).copy_(gathered.narrow(0, from, std::int64_t(counts[r])));
+      from += std::int64_t(counts[r]);
+    }
+  }
+  return whole;
+}
+
 }  // namespace
 
 ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<NamedValue> options)
     : group(std::move(with)), rules(std::move(what)) {
+  for (std::size_t g = 0; g < rules.size(); ++g)
+    if (needs_matrix(rules[g]))
+      throw Exception(Error{.code = Code::kInvalidArgument,
+                            .detail = std::string("ShardedOptimizer: ") + name(rules[g]) +
+                                      " steps whole matrices, but each rank has a part of the elements of a parameter",
+                            .hint = "use a tutti::Optimizer after ddp.finish(), or another rule",
+                            .group = group.name(),
+                            .rank = group.rank()});
   for (auto& value : rules.named_values()) options.push_back(std::move(value));
   if (group.size() > 1) require_same_options(group, "ShardedOptimizer", options);
 }
@@ -48,7 +105,7 @@ Update ShardedOptimizer::State::next_update(Shard& shard) {
 
 GradientNorm ShardedOptimizer::State::clip_grad_norm(double max_norm) {
   finish();
-  tell(Deed::kClip, max_norm);
+  announce(Call::kClip, max_norm);
   return clip(max_norm);
 }
 
@@ -71,24 +128,37 @@ std::int64_t ShardedOptimizer::State::zero_averages() {
 
 void ShardedOptimizer::State::make_step() {
   finish();
-  tell(Deed::kStep);
+  announce(Call::kStep);
   step_and_end();
   if (refused) throw Exception(*refused);
 }
 
-void ShardedOptimizer::State::leave_out_step() {
-  if (is_finished()) tell(Deed::kLeaveOut);
+void ShardedOptimizer::State::skip_step() {
+  if (is_finished()) announce(Call::kSkip);
   end_step();
 }
 
 GradientNorm ShardedOptimizer::State::clip(double max_norm) {
   average();
   const auto all = shards();
-  auto result = norm_over_ranks(
-      group, model, facts, [&](std::int64_t shard) -> const std::string& { return all[std::size_t(shard)]->name; });
+  auto result = norm_over_ranks(group, model, findings,
+                                [&](std::size_t shard) -> const std::string& { return all[shard]->name; });
   result.norm *= factor;
   scale = result.finite() ? clip_factor(result.norm, max_norm) : 1;
   return result;
+}
+
+void ShardedOptimizer::State::refuse_non_finite(const std::string& where, const std::string& more_hint) {
+  const auto all = shards();
+  const std::string sentence = non_finite_over_ranks(
+      group, model, findings.non_finite, [&](std::size_t shard) -> const std::string& { return all[shard]->name; });
+  if (sentence.empty()) return;
+  refused = Error{
+      .code = Code::kInvalidArgument,
+      .detail = "ShardedOptimizer: " + sentence + where,
+      .hint = "lower the learning rate, clip, or scale the loss (LossScaler); look at that rank's batch" + more_hint,
+      .group = group.name(),
+      .rank = group.rank()};
 }
 
 void ShardedOptimizer::State::step_and_end() {
@@ -99,38 +169,38 @@ void ShardedOptimizer::State::step_and_end() {
 
 void ShardedOptimizer::State::end_step() {
   forget();
-  facts = {};
+  findings = {};
   factor = scale = 1;
   limit = std::numeric_limits<double>::infinity();
 }
 
-void ShardedOptimizer::State::tell(Deed deed, double max_norm) {
+void ShardedOptimizer::State::announce(Call call, double max_norm) {
   const auto from = leader();
   if (!from) return;
-  std::vector<double> words = {double(deed), max_norm, limit};
+  std::vector<double> values = {double(call), max_norm, limit};
   for (std::size_t g = 0; g < rules.size(); ++g) {
-    words.push_back(learning_rate(rules[g]));
-    words.push_back(weight_decay(rules[g]));
+    values.push_back(learning_rate(rules[g]));
+    values.push_back(weight_decay(rules[g]));
   }
-  broadcast(group, std::span(words), *from);
+  broadcast(group, std::span(values), *from);
 }
 
 void ShardedOptimizer::State::follow(int leader) {
   for (;;) {
-    std::vector<double> words(3 + 2 * rules.size());
-    broadcast(group, std::span(words), leader);
-    limit = words[2];
+    std::vector<double> values(3 + 2 * rules.size());
+    broadcast(group, std::span(values), leader);
+    limit = values[2];
     for (std::size_t g = 0; g < rules.size(); ++g) {
-      rules.set_lr(words[3 + 2 * g], g);
-      rules.set_weight_decay(words[4 + 2 * g], g);
+      rules.set_lr(values[3 + 2 * g], g);
+      rules.set_weight_decay(values[4 + 2 * g], g);
     }
-    switch (Deed(int(words[0]))) {
-      case Deed::kClip:
-        clip(words[1]);
+    switch (Call(int(values[0]))) {
+      case Call::kClip:
+        clip(values[1]);
         break;
-      case Deed::kStep:
+      case Call::kStep:
         return step_and_end();
-      case Deed::kLeaveOut:
+      case Call::kSkip:
         return end_step();
     }
   }
@@ -160,7 +230,7 @@ void ShardedOptimizer::clip_grad_value(double limit) {
 }
 
 void ShardedOptimizer::zero_grad() {
-  state_->leave_out_step();
+  state_->skip_step();
   state_->zero_grad();
 }
 double ShardedOptimizer::lr(std::size_t group) const { return learning_rate(state_->rules[group]); }

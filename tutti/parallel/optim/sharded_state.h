@@ -1,5 +1,5 @@
 #pragma once
-// What stands behind a ShardedOptimizer: where averages come from and where new weights go differs between the stages.
+// The state of a ShardedOptimizer. Stages differ in where averages come from and where new weights go.
 #include <limits>
 #include <memory>
 #include <optional>
@@ -8,7 +8,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/group.h"
-#include "tutti/parallel/gradients/averages.h"
+#include "tutti/parallel/gradients/norm.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/optim/shards.h"
 
@@ -21,7 +21,7 @@ struct ShardedOptimizer::State {
 
   virtual std::vector<Shard*> shards() = 0;  // by parameter
   virtual void finish() = 0;                 // ends what backward() began; a second call does nothing
-  virtual void average() = 0;  // after finish(): all shards of this step have averages, and facts are known
+  virtual void average() = 0;  // after finish(): all shards of this step have averages, and findings are known
   virtual void step() = 0;     // after finish()
   virtual void forget() = 0;   // gradients and averages
   virtual void zero_grad() = 0;
@@ -35,9 +35,12 @@ struct ShardedOptimizer::State {
   GradientNorm clip_grad_norm(double max_norm);
   std::int64_t zero_averages();
   void make_step();
-  void leave_out_step();
+  void skip_step();
   // The same on a rank that has run out, until the others' step is over: it asks their leader what they do.
   void follow(int leader);
+
+  // Sets `refused` if a gradient is not finite. Every rank calls: a barrier. `where` continues the sentence.
+  void refuse_non_finite(const std::string& where, const std::string& more_hint);
 
   // Counts a step of the shard, and says what it does.
   Update next_update(Shard& shard);
@@ -45,14 +48,14 @@ struct ShardedOptimizer::State {
   const Group group;
   Group model{};  // ShardedOptimizerOptions
   GroupedRules rules;
-  AverageFacts facts;
+  GradientFindings findings;
   double factor = 1;  // that makes averages of what finish() and average() leave in the shards
   double scale = 1, limit = std::numeric_limits<double>::infinity();  // of the next step
   std::optional<Error> refused;  // by step(): a gradient was not finite; the same on every rank
 
  private:
-  enum class Deed { kClip, kStep, kLeaveOut };
-  void tell(Deed deed, double max_norm = 0);
+  enum class Call { kClip, kStep, kSkip };
+  void announce(Call call, double max_norm = 0);
   GradientNorm clip(double max_norm);
   void step_and_end();
   void end_step();

@@ -6,8 +6,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
 
+#include "tutti/checkpoint/io/reader.h"
+#include "tutti/parallel/tensor/parameter_layout.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/module_state.h"
 
 namespace tutti {
 namespace {
@@ -15,17 +21,81 @@ namespace {
 // More than any training makes, and far from where a counter overflows.
 constexpr std::int64_t kMostSteps = 1'000'000'000'000'000;
 
-TensorShape shape_of(const StatePart& part) { return {part.shape.begin(), part.shape.end()}; }
+TensorShape whole_shape(const StatePart& part) { return {part.shape.begin(), part.shape.end()}; }
 
-template <class Act>  // act(key, dtype, shape, box, first element of it)
-Status for_boxes(const StatePart& part, const Act& act) {
-  const auto bytes = checked_bytes(part.values, part.state + " of " + part.parameter);
-  auto* at = static_cast<std::byte*>(bytes.data);
-  for (const auto& box : boxes_of_run(shape_of(part), std::uint64_t(part.begin), bytes.count)) {
-    TUTTI_TRY(act(bytes.dtype, box, at));
-    at += box.elements() * size_of(bytes.dtype);
+// Where a box of a layout lies in this rank's tensor.
+struct PlacedBox {
+  TensorBox here, whole;
+};
+std::vector<PlacedBox> placed_boxes(const ParameterLayout& layout) {
+  if (!layout.divided()) return {{TensorBox::whole(layout.shape), TensorBox::whole(layout.shape)}};
+  std::vector<PlacedBox> placed;
+  std::uint64_t begin = 0;
+  const auto dimension = std::size_t(layout.dimension);
+  for (const TensorBox& box : layout.boxes) {
+    if (box.elements() == 0) continue;
+    TensorBox here{TensorShape(box.begin.size(), 0), box.extent};
+    here.begin[dimension] = begin;
+    begin += box.extent[dimension];
+    placed.push_back({here, box});
+  }
+  return placed;
+}
+
+// The boxes of a tensor of this shape that a part is made of, each with its values, a view.
+std::vector<std::pair<TensorBox, at::Tensor>> runs_of(const StatePart& part, const TensorShape& shape) {
+  const at::Tensor flat = part.values.view({-1});
+  std::vector<std::pair<TensorBox, at::Tensor>> runs;
+  std::int64_t at = 0;
+  for (const TensorBox& box : boxes_of_run(shape, std::uint64_t(part.begin), std::uint64_t(flat.numel()))) {
+    const std::vector<std::int64_t> sizes(box.extent.begin(), box.extent.end());
+    runs.emplace_back(box, flat.narrow(0, at, std::int64_t(box.elements())).view(sizes));
+    at += std::int64_t(box.elements());
+  }
+  return runs;
+}
+
+// A part is a run of elements of this rank's tensor, which is cut into boxes of that tensor, and these into boxes of
+// the whole.
+void add_placed(StateDict& state, const StatePart& part, const PlacedParameter& parameter) {
+  const TensorKey key{part.parameter, part.state};
+  if (part.shape.empty()) {  // one number for all of the parameter
+    state.tensor(state_box(key, part.values, {}, {}));
+    return;
+  }
+  const auto placed = placed_boxes(parameter.layout);
+  const ParameterLayout& layout = parameter.layout;
+  for (const auto& [run, values] : runs_of(part, shape_of(parameter.tensor))) {
+    for (const PlacedBox& piece : placed) {
+      const auto common = run.common(piece.here);
+      if (!common) continue;
+      TensorBox box = *common;
+      at::Tensor part_of_run = values;
+      for (std::size_t d = 0; d < box.begin.size(); ++d) {
+        part_of_run = part_of_run.narrow(std::int64_t(d), std::int64_t(common->begin[d] - run.begin[d]),
+                                         std::int64_t(common->extent[d]));
+        box.begin[d] += piece.whole.begin[d] - piece.here.begin[d];
+      }
+      state.tensor(state_box(key, part_of_run, layout.shape, std::move(box)));
+    }
+  }
+}
+
+Status check_steps(const CheckpointReader& reader, const std::vector<StatePart>& parts) {
+  for (const auto& part : parts) {
+    if (part.state != "step") continue;
+    const auto step = part.values.item<std::int64_t>();
+    if (step < 0 || step > kMostSteps)
+      return Error{.code = Code::kCorrupt,
+                   .detail = fmt::format("{}: {} is {}, expected 0 to {}", reader.folder(),
+                                         to_string(TensorKey{part.parameter, part.state}), step, kMostSteps)};
   }
   return {};
+}
+
+void check_steps_after_load(StateDict& state, const std::vector<StatePart>& parts) {
+  if (state.loading() && !state.weights_only())
+    state.after_load([parts](const CheckpointReader& saved) { return check_steps(saved, parts); });
 }
 
 }  // namespace
@@ -54,58 +124,22 @@ std::vector<TensorBox> boxes_of_run(const TensorShape& shape, std::uint64_t begi
   return boxes;
 }
 
-std::vector<SavedBox> saved_boxes(std::span<const StatePart> parts) {
-  std::vector<SavedBox> boxes;
-  for (const auto& part : parts) {
-    for_boxes(part, [&](DType dtype, const TensorBox& box, std::byte* at) -> Status {
-      boxes.push_back(
-          {.key = {part.parameter, part.state}, .dtype = dtype, .shape = shape_of(part), .box = box, .data = at});
-      return {};
-    }).or_throw();
-  }
-  return boxes;
+void add_state(StateDict& state, const std::vector<StatePart>& parts) {
+  for (const StatePart& part : parts)
+    for (const auto& [box, values] : runs_of(part, whole_shape(part)))
+      state.tensor(state_box({part.parameter, part.state}, values, whole_shape(part), box));
+  check_steps_after_load(state, parts);
 }
 
-std::vector<ExpectedTensor> expected_tensors(std::span<const StatePart> parts) {
-  std::vector<ExpectedTensor> wanted;
-  for (const auto& part : parts) {
-    const auto dtype = checked_bytes(part.values, part.state + " of " + part.parameter).dtype;
-    wanted.push_back({{part.parameter, part.state}, dtype, shape_of(part)});
+void add_state(StateDict& state, const std::vector<StatePart>& parts, std::span<const PlacedParameter> parameters) {
+  std::map<std::string_view, const PlacedParameter*> by_name;
+  for (const PlacedParameter& parameter : parameters) by_name.emplace(parameter.name, &parameter);
+  for (const StatePart& part : parts) {
+    const auto found = by_name.find(part.parameter);
+    TUTTI_REQUIRE(found != by_name.end(), "the optimizer has state of ", part.parameter, ", which is not placed");
+    add_placed(state, part, *found->second);
   }
-  return wanted;
-}
-
-Status read_state(const CheckpointReader& reader, std::span<const StatePart> parts) {
-  for (const auto& part : parts) {
-    if (part.values.numel() == 0) continue;
-    const TensorKey key{part.parameter, part.state};
-    const StoredTensor* stored = reader.find(key);
-    if (!stored)
-      return Error{.code = Code::kMismatch,
-                   .detail = fmt::format("{} has no {}", reader.folder(), to_string(key)),
-                   .hint = "it was saved by another optimizer, or for another model"};
-    TUTTI_TRY(for_boxes(part, [&](DType dtype, const TensorBox& box, std::byte* at) -> Status {
-      if (stored->dtype != dtype || stored->shape != shape_of(part))
-        return Error{.code = Code::kMismatch,
-                     .detail = fmt::format("{}: {} is {}{} there, and {}{} in this model", reader.folder(),
-                                           to_string(key), name(stored->dtype), shape_text(stored->shape), name(dtype),
-                                           shape_text(shape_of(part)))};
-      return reader.read(key, box, at);
-    }));
-  }
-  return check_steps(reader, parts);
-}
-
-Status check_steps(const CheckpointReader& reader, std::span<const StatePart> parts) {
-  for (const auto& part : parts) {
-    if (part.state != "step") continue;
-    const std::int64_t step = *part.values.data_ptr<std::int64_t>();
-    if (step < 0 || step > kMostSteps)
-      return Error{.code = Code::kCorrupt,
-                   .detail = fmt::format("{}: {} is {}, expected 0 to {}", reader.folder(),
-                                         to_string(TensorKey{part.parameter, part.state}), step, kMostSteps)};
-  }
-  return {};
+  check_steps_after_load(state, parts);
 }
 
 void copy_state(std::span<const StatePart> from, std::span<const StatePart> to) {

@@ -1,21 +1,21 @@
 #pragma once
 // The state of an optimizer as named tensors, whole or in parts, for checkpoints and for other optimizers.
 //
-//   std::vector<SavedBox> boxes = saved_boxes(optimizer.own_state());   // and those of the model
-//   save_checkpoint(group, folder, boxes, facts);
-//   ...
-//   read_state(reader, optimizer.own_state()).or_throw();               // on any number of ranks, in any stage
+//   checkpoints.add("optimizer", optimizer);   // Checkpointer: an Optimizer or a ShardedOptimizer; loads on any number
+//                                              // of ranks, in any stage
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "tutti/checkpoint/io/reader.h"
-#include "tutti/checkpoint/io/writer.h"
+#include "tutti/checkpoint/state.h"
 
 namespace tutti {
+
+struct PlacedParameter;  // parallel/tensor/parameter_layout.h
 
 // Elements [begin, begin + count) of a tensor that an optimizer keeps for a parameter, counted row by row.
 struct StatePart {
@@ -26,15 +26,17 @@ struct StatePart {
   at::Tensor values;  // [count]; the optimizer's own memory: who writes to it changes the optimizer
 };
 
-// The boxes that the parts are made of, without copying. They point into the parts' tensors.
-std::vector<SavedBox> saved_boxes(std::span<const StatePart> parts);
-// The whole tensors that the parts are of, for CheckpointReader::expect().
-std::vector<ExpectedTensor> expected_tensors(std::span<const StatePart> parts);
-// Fills the parts' tensors. The error names the first that the checkpoint does not have, or has in another shape, or
-// that counts steps and is no number of steps.
-Status read_state(const CheckpointReader& reader, std::span<const StatePart> parts);
-// Whether the parts that count steps, filled from this checkpoint, are numbers of steps.
-Status check_steps(const CheckpointReader& reader, std::span<const StatePart> parts);
+// The parts are saved and loaded in place, on any number of ranks. A load rejects a "step" that is no number of steps.
+void add_state(StateDict& state, const std::vector<StatePart>& parts);
+// Where the optimizer's parameters are parts of tensors (parallel/tensor/parameter_layout.h): in boxes of the whole
+// tensors. `parts` are in rows and columns of this rank's tensors.
+void add_state(StateDict& state, const std::vector<StatePart>& parts, std::span<const PlacedParameter> parameters);
+// An optimizer.
+template <class Optimizer>
+  requires requires(Optimizer& optimizer) {
+    { optimizer.own_state() } -> std::same_as<std::vector<StatePart>>;
+  }
+void add_state(StateDict& state, Optimizer& optimizer) { add_state(state, optimizer.own_state()); }
 
 // The boxes, in row-major order, that elements [begin, begin + count) of a tensor of this shape are made of: at most
 // two for each dimension, less one.

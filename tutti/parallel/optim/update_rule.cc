@@ -58,10 +58,24 @@ Status check_one(const AdagradOptions& o) {
        not_negative("initial_accumulator_value", o.initial_accumulator_value), not_negative("eps", o.eps)});
 }
 
+Status check_one(const LionOptions& o) {
+  return check_all("Lion", {not_negative("lr", o.lr), part_of_one("beta1", o.beta1), part_of_one("beta2", o.beta2),
+                            not_negative("weight_decay", o.weight_decay)});
+}
+Status check_one(const MuonOptions& o) {
+  return check_all("Muon", {not_negative("lr", o.lr),
+                            part_of_one("momentum", o.momentum),
+                            not_negative("weight_decay", o.weight_decay),
+                            {"ns_steps", double(o.ns_steps), o.ns_steps >= 1 && o.ns_steps < 100, "1 to 99 steps"},
+                            not_negative("eps", o.eps)});
+}
+
 std::vector<StateKind> kinds_of(const SgdOptions& o) {
   if (o.momentum == 0) return {};
   return {{"momentum_buffer", 0}};
 }
+std::vector<StateKind> kinds_of(const LionOptions&) { return {{"exp_avg", 0}}; }
+std::vector<StateKind> kinds_of(const MuonOptions&) { return {{"momentum_buffer", 0}}; }
 template <class Options>
 std::vector<StateKind> kinds_of(const Options& o) {  // Adam and AdamW
   std::vector<StateKind> kinds = {{"exp_avg", 0}, {"exp_avg_sq", 0}};
@@ -108,6 +122,26 @@ Update update_of(const AdagradOptions& o, std::int64_t step) {
           .eps = o.eps};
 }
 
+Update update_of(const LionOptions& o, std::int64_t) {
+  return {.formula = Update::Formula::kLion,
+          .step_size = o.lr,
+          .shrink = 1 - o.lr * o.weight_decay,
+          .beta1 = o.beta1,
+          .fresh1 = 1 - o.beta1,
+          .beta2 = o.beta2,
+          .fresh2 = 1 - o.beta2};
+}
+Update update_of(const MuonOptions&, std::int64_t) {
+  TUTTI_INVARIANT(false, "Muon has no update of single elements: see matrix_rule.h");
+}
+
+std::string words_of(const LionOptions& o) {
+  return fmt::format("lr {}, beta1 {}, beta2 {}, weight decay {}", o.lr, o.beta1, o.beta2, o.weight_decay);
+}
+std::string words_of(const MuonOptions& o) {
+  return fmt::format("lr {}, momentum {}, weight decay {}, nesterov {}, ns_steps {}, eps {}", o.lr, o.momentum,
+                     o.weight_decay, o.nesterov, o.ns_steps, o.eps);
+}
 std::string words_of(const SgdOptions& o) {
   return fmt::format("lr {}, momentum {}, weight decay {}, nesterov {}, dampening {}", o.lr, o.momentum, o.weight_decay,
                      o.nesterov, o.dampening);
@@ -125,7 +159,7 @@ std::string words_of(const AdagradOptions& o) {
 }  // namespace
 
 const char* name(const UpdateRule& rule) {
-  constexpr const char* kNames[] = {"Sgd", "Adam", "AdamW", "Adagrad"};
+  constexpr const char* kNames[] = {"Sgd", "Adam", "AdamW", "Adagrad", "Lion", "Muon"};
   return kNames[rule.index()];
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // What the optimizers do to a weight, as values: the options of a rule say everything about it. Formulas, defaults and
-// the names of what is kept are those of torch.optim. A rule acts on each element alone, so it may be applied to any
-// part of a parameter, by whichever rank, with the same bits.
+// the names of states are those of torch.optim. Every rule but Muon acts on each element alone, so it may be applied to
+// any part of a parameter, on any rank, with the same bits.
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -49,9 +49,30 @@ struct AdagradOptions {
   double eps = 1e-10;
 };
 
-using UpdateRule = std::variant<SgdOptions, AdamOptions, AdamWOptions, AdagradOptions>;
+// Chen et al., 2023: the sign of an average, so every element moves by lr. w *= 1 - lr * weight_decay;
+// w -= lr * sign(beta1 * m + (1 - beta1) * g); m = beta2 * m + (1 - beta2) * g
+struct LionOptions {
+  double lr = 1e-4;
+  double beta1 = 0.9, beta2 = 0.99;
+  double weight_decay = 0;
+};
 
-// "Sgd", "Adam", "AdamW", "Adagrad"
+// Jordan et al., 2024, as torch.optim.Muon: m = momentum * m + (1 - momentum) * g; u = nesterov ? momentum * m +
+// (1 - momentum) * g : m; w *= 1 - lr * weight_decay; w -= lr * sqrt(max(1, rows / columns)) * orthogonal(u), where
+// orthogonal() takes ns_steps steps of Newton and Schulz's iteration towards the nearest orthogonal matrix. It is
+// computed in the parameter's type. For matrices alone (matrix_rule.h).
+struct MuonOptions {
+  double lr = 1e-3;
+  double momentum = 0.95;
+  double weight_decay = 0.1;
+  bool nesterov = true;
+  int ns_steps = 5;
+  double eps = 1e-7;
+};
+
+using UpdateRule = std::variant<SgdOptions, AdamOptions, AdamWOptions, AdagradOptions, LionOptions, MuonOptions>;
+
+// "Sgd", "Adam", "AdamW", "Adagrad", "Lion", "Muon"
 const char* name(const UpdateRule& rule);
 // With all options: "Sgd, lr 0.05, momentum 0.9, ..."
 std::string to_string(const UpdateRule& rule);
@@ -69,7 +90,8 @@ struct StateKind {
 };
 std::vector<StateKind> state_kinds(const UpdateRule& rule);
 
-// The update in a parameter's step number `step`, counted from 1. State tensors are in the order of state_kinds().
+// The update in a parameter's step number `step`, counted from 1. State tensors are in the order of state_kinds(). Of
+// rules that act on each element alone.
 Update update_in_step(const UpdateRule& rule, std::int64_t step);
 
 }  // namespace tutti

@@ -5,9 +5,9 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/module_state.h"
 #include "tutti/tensor/named_tensor.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -27,10 +27,6 @@ void collect(const torch::nn::Module& module, const std::string& prefix, std::ve
     into.push_back({prefix + item.key(), tensor, layout_of(module, item.key(), tensor)});
   }
   for (const auto& child : module.named_children()) collect(*child.value(), prefix + child.key() + ".", into);
-}
-
-DType dtype_of(const PlacedParameter& parameter) {
-  return checked_bytes(at::empty({0}, parameter.tensor.options().requires_grad(false)), parameter.name).dtype;
 }
 
 bool is_empty(const TensorBox& box) {
@@ -112,55 +108,10 @@ std::vector<std::pair<TensorBox, at::Tensor>> pieces(const ParameterLayout& layo
   return parts;
 }
 
-std::vector<SavedBox> saved_boxes(std::span<const PlacedParameter> parameters) {
-  std::vector<SavedBox> boxes;
-  for (const PlacedParameter& parameter : parameters) {
-    const DType dtype = dtype_of(parameter);
-    for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach())) {
-      SavedBox saved{.key = {parameter.name, ""}, .dtype = dtype, .shape = parameter.layout.shape, .box = box};
-      require_cpu_memory(part, parameter.name);
-      if (part.is_contiguous()) {
-        saved.data = part.data_ptr();
-      } else {
-        saved.source = [part = part](std::uint64_t first, std::uint64_t count, std::byte* into) -> Status {
-          const auto rows = part.narrow(0, std::int64_t(first), std::int64_t(count)).contiguous();
-          std::memcpy(into, rows.data_ptr(), std::size_t(rows.nbytes()));
-          return {};
-        };
-      }
-      boxes.push_back(std::move(saved));
-    }
-  }
-  return boxes;
-}
-
-std::vector<ExpectedTensor> expected_tensors(std::span<const PlacedParameter> parameters) {
-  std::vector<ExpectedTensor> wanted;
+void add_state(StateDict& state, std::span<const PlacedParameter> parameters) {
   for (const PlacedParameter& parameter : parameters)
-    wanted.push_back({{parameter.name, ""}, dtype_of(parameter), parameter.layout.shape});
-  return wanted;
-}
-
-Status read_parameters(const CheckpointReader& reader, std::span<const PlacedParameter> parameters) {
-  for (const PlacedParameter& parameter : parameters) {
-    const TensorKey key{parameter.name, ""};
-    const DType dtype = dtype_of(parameter);
-    const auto* stored = reader.find(key);
-    if (!stored || stored->dtype != dtype || stored->shape != parameter.layout.shape)
-      return Error{.code = Code::kMismatch,
-                   .detail = fmt::format(
-                       "{}: {} is {}, and {}{} in the model", reader.folder(), parameter.name,
-                       stored ? std::string(name(stored->dtype)) + shape_text(stored->shape) : std::string("not there"),
-                       name(dtype), shape_text(parameter.layout.shape))};
-    for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach())) {
-      require_cpu_memory(part, parameter.name);
-      const bool direct = part.is_contiguous();
-      const at::Tensor into = direct ? part : at::empty(part.sizes(), part.options());
-      TUTTI_TRY(reader.read(key, box, into.data_ptr()));
-      if (!direct) part.copy_(into);
-    }
-  }
-  return {};
+    for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach()))
+      state.tensor(state_box({parameter.name, ""}, part, parameter.layout.shape, box));
 }
 
 }  // namespace tutti

@@ -6,8 +6,7 @@
 //   for (const PlacedParameter& placed : placed_parameters(*model))
 //     for (const auto& [box, part] : pieces(placed.layout, placed.tensor)) ...
 //
-//   save_checkpoint(world, folder, saved_boxes(placed_parameters(*model)), {.step = 100});
-//   read_parameters(reader, placed_parameters(*model)).or_throw();
+//   checkpoints.add("model", placed_parameters(*model));   // Checkpointer
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -18,8 +17,7 @@
 #include <vector>
 
 #include "tutti/checkpoint/format/box.h"
-#include "tutti/checkpoint/io/reader.h"
-#include "tutti/checkpoint/io/writer.h"
+#include "tutti/checkpoint/state.h"
 
 namespace torch::nn {
 class Module;
@@ -75,12 +73,10 @@ std::vector<PlacedParameter> placed_parameters(const torch::nn::Module& module);
 // each with its part, a view. Empty boxes are skipped.
 std::vector<std::pair<TensorBox, at::Tensor>> pieces(const ParameterLayout& layout, const at::Tensor& local);
 
-// They point into the memory of the tensors, which stay as they are until all is saved.
-std::vector<SavedBox> saved_boxes(std::span<const PlacedParameter> parameters);
-// For CheckpointReader::expect(): the whole shapes.
-std::vector<ExpectedTensor> expected_tensors(std::span<const PlacedParameter> parameters);
-// Into the tensors, whose padding is left alone. kMismatch names the first that is missing, or of another shape or
-// type. On error some may have been read already.
-Status read_parameters(const CheckpointReader& reader, std::span<const PlacedParameter> parameters);
+// This rank's boxes of each parameter. Padding is neither saved nor loaded.
+void add_state(StateDict& state, std::span<const PlacedParameter> parameters);
+inline void add_state(StateDict& state, const std::vector<PlacedParameter>& parameters) {
+  add_state(state, std::span(parameters));
+}
 
 }  // namespace tutti

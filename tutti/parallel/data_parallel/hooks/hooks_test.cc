@@ -253,7 +253,7 @@ TEST(PowerSgd, AStepThatWasLeftOutLeavesNoError) {
     const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
     auto options = hooked(std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1}));
     options.finite_check = FiniteCheck::kReport;
-    options.first_bucket_bytes = options.bucket_bytes = 1;  // a bucket for each parameter
+    options.first_bucket_bytes = 1, options.bucket_cap_mb = mebibytes(1);  // a bucket for each parameter
     DataParallel ddp(model, world, options);
     double largest = 0;
     for (int step = 0; step < 12; ++step) {
@@ -279,20 +279,19 @@ TEST(PowerSgd, GoesOnToTheBitFromWhatItSaved) {
       auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
       const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
       std::vector<at::Tensor> found[2];
-      PowerSgd::Progress progress;
-      LossScaler::State scale;
       for (const bool resumed : {false, true}) {
         const auto hook = std::make_shared<PowerSgd>(
             PowerSgdOptions{.start_step = 2, .min_compression_rate = 1, .orthogonalization_epsilon = 0.01});
         auto options = hooked(hook);
         options.finite_check = FiniteCheck::kReport;
-        options.first_bucket_bytes = options.bucket_bytes = 1;  // a bucket for each parameter
+        options.first_bucket_bytes = 1, options.bucket_cap_mb = mebibytes(1);  // a bucket for each parameter
         DataParallel ddp(model, world, options);
         LossScaler scaler(ddp, {.initial_scale = 1024, .growth_interval = 2});
         if (resumed) {
-          const auto saved = CheckpointReader::open(folder.path()).or_throw();
-          hook->load(saved, progress, world, parameters_of(*model)).or_throw();
-          scaler.load(scale);
+          StateDict dict(StateUse::kLoad);
+          hook->state(dict, world, parameters_of(*model), false);
+          scaler.state(dict);
+          dict.load(world, CheckpointReader::open(folder.path()).or_throw()).or_throw();
         }
         for (int step = resumed ? saved_after + 1 : 0; step < 11; ++step) {
           ddp.zero_grad();
@@ -306,10 +305,10 @@ TEST(PowerSgd, GoesOnToTheBitFromWhatItSaved) {
           if (step > saved_after && !bad)
             for (const auto& parameter : model->parameters()) found[resumed].push_back(parameter.grad().clone());
           if (step != saved_after || resumed) continue;
-          const auto own = hook->own_state(world, left_out);
-          save_checkpoint(world, folder.path(), saved_boxes(own.parts), {.step = step}).or_throw();
-          progress = own.progress;
-          scale = scaler.state();
+          StateDict dict(StateUse::kSave);
+          hook->state(dict, world, parameters_of(*model), left_out);
+          scaler.state(dict);
+          save_checkpoint(world, folder.path(), dict.boxes(), dict.facts()).or_throw();
         }
       }
       check(found[0].size() == found[1].size() && !found[0].empty(), "gradients");
@@ -328,9 +327,9 @@ TEST(PowerSgd, OnAnotherNumberOfRanksTheErrorsHaveTheSameMean) {
       const auto hook = std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1});
       DataParallel ddp(model, world, hooked(hook));
       if (ranks == 3) {
-        const auto saved = CheckpointReader::open(folder.path()).or_throw();
-        check(saved.expect(PowerSgd::expected_tensors(saved)).ok(), "nothing else is in it");
-        hook->load(saved, {.steps = 4, .draws = 1}, world, parameters_of(*model)).or_throw();
+        StateDict dict(StateUse::kLoad);
+        hook->state(dict, world, parameters_of(*model), false);
+        dict.load(world, CheckpointReader::open(folder.path()).or_throw()).or_throw();
       } else {
         auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
         const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
@@ -340,40 +339,44 @@ TEST(PowerSgd, OnAnotherNumberOfRanksTheErrorsHaveTheSameMean) {
           ddp.finish();
         }
       }
-      const auto own = hook->own_state(world, false);
-      check(own.parts.size() == 4, own.parts.size(), " parts: Q and error of two weights");
-      for (const auto& part : own.parts) {
-        if (part.state != "power_sgd_error" || part.parameter != "left.weight") continue;
-        check(part.shape == std::vector<std::int64_t>{ranks, 128}, "its shape");
-        check(part.values.norm().item<double>() > 1, "there is an error to speak of");
-        auto average = part.values.clone();
+      StateDict now(StateUse::kSave);
+      hook->state(now, world, parameters_of(*model), false);
+      check(now.boxes().size() == 4, now.boxes().size(), " tensors: Q and error of two weights");
+      for (const StateBox& box : now.boxes()) {
+        if (box.key != TensorKey{"left.weight", "power_sgd_error"}) continue;
+        check(box.shape == TensorShape{std::uint64_t(ranks), 128}, "its shape");
+        auto average = at::from_blob(box.data, {128}, at::kFloat).clone();
+        check(average.norm().item<double>() > 1, "there is an error to speak of");
         all_reduce(world, average, ReduceOp::kAvg);
         if (world.rank() == 0 && ranks == 2) mean = average;
         if (ranks == 3) check(at::allclose(average, mean, 1e-5, 1e-5), "the mean");
       }
-      if (ranks == 2) save_checkpoint(world, folder.path(), saved_boxes(own.parts), {.step = 4}).or_throw();
+      if (ranks == 2) save_checkpoint(world, folder.path(), now.boxes(), now.facts()).or_throw();
     });
   }
 }
 
 TEST(PowerSgd, WhatDoesNotFitIsToldByName) {
   const test::TemporaryFolder folder;
-  const std::vector<float> ones(4 * 128, 1);
-  const auto load = [&](const SavedBox& box, const PowerSgd::Progress& progress = {}) {
-    save_checkpoint(folder.path(), std::vector{box}, {.step = 1}).or_throw();
+  std::vector<float> ones(4 * 128, 1);
+  const auto load = [&](const StateBox& box, const CheckpointValues& progress = {}) {
+    save_checkpoint(folder.path(), std::vector{box}, {.step = 1, .values = progress}).or_throw();
     std::string words;
     run(1, 64, [&](Group& world, std::shared_ptr<Branches> model) {
-      const auto saved = CheckpointReader::open(folder.path()).or_throw();
-      const Status loaded = PowerSgd().load(saved, progress, world, parameters_of(*model));
+      PowerSgd hook;
+      StateDict dict(StateUse::kLoad);
+      hook.state(dict, world, parameters_of(*model), false);
+      dict.allow_other_tensors();
+      const Status loaded = dict.load(world, CheckpointReader::open(folder.path()).or_throw());
       words = loaded.ok() ? "loaded" : to_string(loaded.error());
     });
     return words;
   };
   const auto q = [&](TensorShape shape, const char* parameter = "left.weight") {
-    return SavedBox{.key = {parameter, "power_sgd_q"}, .shape = std::move(shape), .data = ones.data()};
+    return StateBox{.key = {parameter, "power_sgd_q"}, .shape = std::move(shape), .data = ones.data()};
   };
   const auto error = [&](TensorShape shape) {
-    return SavedBox{.key = {"left.weight", "power_sgd_error"}, .shape = std::move(shape), .data = ones.data()};
+    return StateBox{.key = {"left.weight", "power_sgd_error"}, .shape = std::move(shape), .data = ones.data()};
   };
   EXPECT_EQ(load(q({64, 1})), "loaded");
   EXPECT_EQ(load(error({4, 128})), "loaded") << "four ranks saved, one goes on";
@@ -382,8 +385,8 @@ TEST(PowerSgd, WhatDoesNotFitIsToldByName) {
   EXPECT_THAT(load(error({4, 127})), HasSubstr("expected f32[4, 128]"));
   EXPECT_THAT(load(error({0, 128})), HasSubstr("power_sgd_error of left.weight"));
   EXPECT_THAT(load(error({128})), HasSubstr("expected f32[128, 128]"));
-  EXPECT_THAT(load(q({64, 1}), {.steps = -1}), HasSubstr("-1 steps of PowerSGD with 0 draws make no sense"));
-  EXPECT_THAT(load(q({64, 1}), {.error_scale = 0}), HasSubstr("PowerSGD's scale of the loss is 0"));
+  EXPECT_THAT(load(q({64, 1}), {{"power_sgd_steps", std::int64_t(-1)}}), HasSubstr("-1 steps of PowerSGD with 0 draws make no sense"));
+  EXPECT_THAT(load(q({64, 1}), {{"power_sgd_error_scale", 0.0}}), HasSubstr("PowerSGD's scale of the loss is 0"));
 }
 
 TEST(PowerSgd, RefusesWhatCannotBeRight) {

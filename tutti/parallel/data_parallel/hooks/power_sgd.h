@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "tutti/checkpoint/state.h"
 #include "tutti/parallel/data_parallel/hooks/comm_hook.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/tensor/named_tensor.h"
@@ -39,32 +40,25 @@ class PowerSgd final : public CommHook {
   };
   Elements elements() const;
 
-  // For checkpoints: what later steps hang on.
+  // For a checkpoint: what later steps depend on, of the parameters of the DataParallel whose group this is; between two
+  // steps. Saved are a Q for each matrix, "power_sgd_q", the same on every rank, and the error of each rank,
+  // "power_sgd_error" of [ranks, elements of the matrix]. There are none before the first step that compresses, whose Qs
+  // are drawn by buckets: if gradients then come in another order than that of the parameters, a run that resumes there
+  // draws other Qs. On another number of ranks each takes the mean of the errors: averages then have as much of them as
+  // they lack. A load rejects what does not fit these parameters, or this rank of approximation (kMismatch).
+  // `last_was_skipped`: the last step was (Reducer::skips_step()).
+  void state(StateDict& dict, const Group& group, std::vector<NamedTensor> parameters, bool last_was_skipped);
+
+ private:
   struct Progress {
     std::int64_t steps = 0;               // so far
     std::int64_t draws = 0;               // of the generator of first Qs
     double error_scale = 1, q_scale = 1;  // of the gradients that left the errors, and the Qs
   };
-  struct Saved {
-    // By parameter, in this object's own memory, until the next step: its Q, "power_sgd_q", the same on every rank,
-    // and its error, "power_sgd_error", of which each rank of the group has its own: [ranks, elements of the
-    // parameter]. None before the first step that compresses, whose Qs are drawn by buckets: where gradients come in
-    // another order than that of the parameters, a run that goes on just there draws others.
-    std::vector<StatePart> parts;
-    Progress progress;
-  };
-  // Between two steps. `was_left_out`: the last one was (Reducer::skips_step()).
-  Saved own_state(const Group& group, bool was_left_out);
-  // What load() may read on as many ranks as saved, for JobCheckpoints::resume().
-  std::vector<SavedBox> wanted_boxes(const Group& group, std::span<const NamedTensor> parameters) const;
-  // The parts that the checkpoint has, for CheckpointReader::expect().
-  static std::vector<ExpectedTensor> expected_tensors(const CheckpointReader& saved);
-  // Before the first step. On another number of ranks each takes the mean of the errors, which gives the averages as
-  // much as they lack. kMismatch names a part that does not fit these parameters, or this rank of approximation.
+  std::vector<StatePart> own_state(const Group& group, bool last_was_skipped, Progress& progress);
   Status load(const CheckpointReader& saved, const Progress& progress, const Group& group,
               std::span<const NamedTensor> parameters);
 
- private:
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
+#include "tutti/checkpoint/io/reader.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd_state.h"
 #include "tutti/tensor/collectives.h"
 
@@ -35,13 +37,14 @@ Status read_error(const CheckpointReader& saved, const TensorKey& key, const Ten
 
 }  // namespace
 
-PowerSgd::Saved PowerSgd::own_state(const Group& group, bool was_left_out) {
-  Saved saved{.parts = {}, .progress = state_->progress};
+std::vector<StatePart> PowerSgd::own_state(const Group& group, bool last_was_skipped, Progress& progress) {
+  std::vector<StatePart> parts;
+  progress = state_->progress;
   const auto add = [&](const std::string& name, const at::Tensor& q, const at::Tensor& error) {
     if (q.defined())
-      saved.parts.push_back({.parameter = name, .state = kQ, .shape = q.sizes().vec(), .values = q.view({-1})});
+      parts.push_back({.parameter = name, .state = kQ, .shape = q.sizes().vec(), .values = q.view({-1})});
     if (error.defined())
-      saved.parts.push_back({.parameter = name,
+      parts.push_back({.parameter = name,
                              .state = kError,
                              .shape = {group.size(), error.numel()},
                              .begin = group.rank() * error.numel(),
@@ -49,34 +52,36 @@ PowerSgd::Saved PowerSgd::own_state(const Group& group, bool was_left_out) {
   };
   for (const auto& [name, kept] : state_->kept) add(name, kept.q, kept.error);
   for (auto& memory : state_->buckets) {
-    state_->take_over_error(memory, was_left_out);
+    state_->take_over_error(memory, last_was_skipped);
     if (memory.matrices.empty()) continue;
-    saved.progress.error_scale = memory.scale;
-    saved.progress.q_scale = memory.given_scale;
+    progress.error_scale = memory.scale;
+    progress.q_scale = memory.given_scale;
     for (const auto& one : memory.matrices) add(one.name, memory.has_q ? one.q : at::Tensor(), memory.error_of(one));
   }
-  return saved;
+  return parts;
 }
 
-std::vector<SavedBox> PowerSgd::wanted_boxes(const Group& group, std::span<const NamedTensor> parameters) const {
-  std::vector<SavedBox> wanted;
+void PowerSgd::state(StateDict& dict, const Group& group, std::vector<NamedTensor> parameters, bool last_was_skipped) {
+  const auto progress = std::make_shared<Progress>();
+  const auto parts = own_state(group, last_was_skipped, *progress);
+  dict.optional_value("power_sgd_steps", progress->steps);
+  dict.optional_value("power_sgd_draws", progress->draws);
+  dict.optional_value("power_sgd_error_scale", progress->error_scale);
+  dict.optional_value("power_sgd_q_scale", progress->q_scale);
+  if (!dict.loading()) return add_state(dict, parts);
   for (const auto& [name, parameter] : parameters) {
     if (!is_matrix(parameter)) continue;
     const auto matrix = as_matrix(parameter);
     const TensorShape q = {std::uint64_t(matrix.size(1)), std::uint64_t(state_->rank_of(matrix))};
     const TensorShape errors = {std::uint64_t(group.size()), std::uint64_t(matrix.numel())};
-    wanted.push_back({.key = {name, kQ}, .shape = q});
-    wanted.push_back(
+    dict.optional_tensor({.key = {name, kQ}, .shape = q});
+    dict.optional_tensor(
         {.key = {name, kError}, .shape = errors, .box = TensorBox::rows(errors, std::uint64_t(group.rank()), 1)});
   }
-  return wanted;
-}
-
-std::vector<ExpectedTensor> PowerSgd::expected_tensors(const CheckpointReader& saved) {
-  std::vector<ExpectedTensor> found;
-  for (const auto& [key, tensor] : saved.manifest().tensors)
-    if (key.state == kQ || key.state == kError) found.push_back({key, tensor.dtype, tensor.shape});
-  return found;
+  if (dict.weights_only()) return;
+  dict.after_load([this, progress, &group, parameters = std::move(parameters)](const CheckpointReader& saved) {
+    return load(saved, *progress, group, parameters);
+  });
 }
 
 Status PowerSgd::load(const CheckpointReader& saved, const Progress& progress, const Group& group,
@@ -94,7 +99,10 @@ Status PowerSgd::load(const CheckpointReader& saved, const Progress& progress, c
     if (!std::isfinite(scale) || scale <= 0)
       return mismatch(fmt::format("PowerSGD's scale of the loss is {}, which makes no sense", scale));
 
-  for (const auto& [key, dtype, shape] : expected_tensors(saved)) {
+  for (const auto& [key, tensor] : saved.manifest().tensors) {
+    if (key.state != kQ && key.state != kError) continue;
+    const TensorShape& shape = tensor.shape;
+    const DType dtype = tensor.dtype;
     const auto found = std::find_if(parameters.begin(), parameters.end(),
                                     [&, &name = key.name](const NamedTensor& one) { return one.name == name; });
     if (found == parameters.end() || !is_matrix(found->tensor))

@@ -14,7 +14,7 @@ namespace {
 // Losses are multiplied by it in f32, and averages divided by it.
 bool usable(double scale) { return float(scale) > 0 && std::isfinite(float(scale)) && std::isfinite(float(1 / scale)); }
 
-[[noreturn]] void tell_that_no_scale_helps(const Reducer& reducer, double scale) {
+[[noreturn]] void reject_useless_scale(const Reducer& reducer, double scale) {
   const auto found = reducer.non_finite();
   throw Exception(Error{
       .code = Code::kAborted,
@@ -38,13 +38,13 @@ LossScaler::LossScaler(Reducer& reducer, LossScalerOptions options) : reducer_(r
   TUTTI_REQUIRE(options.growth_interval > 0, "LossScaler: growth_interval is ", options.growth_interval,
                 "; expected at least one step");
   reducer_.require_what_a_scaler_needs();
-  reducer_.set_after_shadow_step([this] { update(); });
+  reducer_.set_after_join_step([this] { update(); });
   load({.scale = options.initial_scale});
 }
 
 LossScaler::~LossScaler() {
   reducer_.set_gradient_scale(1);
-  reducer_.set_after_shadow_step(nullptr);
+  reducer_.set_after_join_step(nullptr);
 }
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const { return loss.mul(state_.scale); }
@@ -58,7 +58,7 @@ void LossScaler::update() {
   State next{.scale = state_.scale};
   if (reducer_.skips_step()) {
     next.scale *= options_.backoff_factor;
-    if (!usable(next.scale)) tell_that_no_scale_helps(reducer_, state_.scale);
+    if (!usable(next.scale)) reject_useless_scale(reducer_, state_.scale);
   } else {
     next.good_steps = state_.good_steps + 1;
     if (next.good_steps == options_.growth_interval) {
@@ -67,6 +67,12 @@ void LossScaler::update() {
     }
   }
   load(next);
+}
+
+void LossScaler::state(StateDict& state) {
+  state.optional_value("loss_scale", state_.scale);
+  state.optional_value("loss_scale_good_steps", state_.good_steps);
+  if (state.loading()) state.after_load([this](const CheckpointReader&) { return load(state_), Status(); });
 }
 
 void LossScaler::load(const State& state) {

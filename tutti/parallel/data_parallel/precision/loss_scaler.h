@@ -9,6 +9,7 @@
 //   ddp.finish();                      // averages, and divides by the scale; not with a sharded optimizer
 //   scaler.step(optimizer);            // unless a gradient of some rank was not finite
 //   scaler.update();
+#include "tutti/checkpoint/state.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
 
 namespace tutti {
@@ -53,6 +54,7 @@ class LossScaler {
 
   double scale() const { return state_.scale; }
   State state() const { return state_; }  // to save with the model
+  void state(StateDict& state);           // the same, for a Checkpointer
   void load(const State& state);
 
  private:

@@ -32,7 +32,7 @@ TEST(LossScaler, GradientsComeOutUnscaledAndTheScaleGrowsAndFalls) {
     run(2, [&](Group& world, std::shared_ptr<Branches> model) {
       auto options = kPlain;
       if (!views) options.hook = f16_compression();
-      options.gradients_as_views = views;
+      options.gradient_as_bucket_view = views;
       options.finite_check = FiniteCheck::kReport;
       DataParallel ddp(model, world, options);
       LossScaler scaler(ddp, {.initial_scale = 1024, .growth_interval = 2});

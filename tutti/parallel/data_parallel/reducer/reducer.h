@@ -1,5 +1,5 @@
 #pragma once
-// The machine inside DataParallel, which does not depend on the type of the model.
+// What DataParallel does, apart from the type of the model.
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -19,7 +19,7 @@ class Module;
 
 namespace tutti {
 
-class GradientTaker;
+class GradientConsumer;
 
 class Reducer {
  public:
@@ -42,7 +42,7 @@ class Reducer {
   // Parameters without a gradient take part with zeros.
   void take_gradients();
   const DataParallelOptions& options() const;
-  bool looks_in_reduction() const { return options().finite_check == FiniteCheck::kInReduction; }
+  bool checks_in_reduction() const { return options().finite_check == FiniteCheck::kInReduction; }
   DataParallelStats stats() const;
   // Of the step that finish() has finished, nothing with FiniteCheck::kOff; and with kInReduction nothing of gradients
   // that a sharded optimizer averages.
@@ -54,20 +54,20 @@ class Reducer {
   void set_gradient_scale(double scale);
   // Throws unless finite_check is kReport, and where what is given excludes a LossScaler.
   void require_what_a_scaler_needs();
-  void set_after_shadow_step(std::function<void()> act);
+  void set_after_join_step(std::function<void()> act);
 
   // For an optimizer that averages the gradients itself: while one is attached nothing is reduced here, and nothing
   // written to `.grad`. One that is packed is let go as soon as it is packed.
   const Group& group() const;
-  std::vector<at::Tensor> parameters() const;   // that are trained, each once, in the order of registration
-  std::vector<std::string> names() const;       // of those
-  bool is_large(std::size_t parameter) const;   // its gradient stays where backward() made it, others are packed
-  void attach_optimizer(GradientTaker& taker);  // throws if one is attached, or options do not go with it
+  std::vector<at::Tensor> parameters() const;         // that are trained, each once, in the order of registration
+  std::vector<std::string> names() const;             // of those
+  bool is_large(std::size_t parameter) const;         // its gradient stays where backward() made it, others are packed
+  void attach_optimizer(GradientConsumer& consumer);  // throws if one is attached, or options do not go with it
   void detach_optimizer();
   void count_exposed(double seconds);  // communication outside of finish()
 
-  // For join_uneven(): who still has data. Between begin_join() and end_join() every rank calls turn() once a step:
-  // those who go on in before_forward(), the others before each shadow_step().
+  // For join_uneven(): which ranks still have data. Between begin_join() and end_join() every rank calls turn() once a
+  // step: ranks with data in before_forward(), ranks without before each join_step().
   struct JoinTurn {
     std::vector<int> gone;  // ranks without data, ascending
     int active = 0;         // how many have some
@@ -77,12 +77,13 @@ class Reducer {
   void begin_join(bool divide_by_active, bool throw_on_early_end);
   std::optional<int> join_leader() const;  // the root of this rank's last turn; between begin_join() and end_join()
   JoinTurn turn(bool has_data);
-  void shadow_step(const JoinTurn& turn);  // takes part in a step of the others with zeros
+  void join_step(const JoinTurn& turn);  // takes part in a step of the ranks with data, with zeros
   void end_join();
   void broadcast_model(int root);  // parameters and buffers
 
+  struct State;  // reducer_state.h
+
  private:
-  struct State;
   std::shared_ptr<State> state_;  // shared with the hooks, which hold it weakly
 };
 

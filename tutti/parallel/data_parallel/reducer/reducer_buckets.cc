@@ -1,9 +1,9 @@
-// What of the model travels, and where it lies meanwhile.
+// Which parameters are averaged, and where their gradients are packed.
 //
-// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own: it is all-reduced where
-// it lies, and since HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a
-// fresh gradient over without a copy, nobody copies anything. Smaller ones are packed into one flat range per bucket
-// and copied back afterwards. With `gradients_as_views` everything is packed and `.grad` is a window into the flat
+// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own and is all-reduced in
+// place: HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a fresh gradient
+// over without a copy, so nothing is copied. Smaller ones are packed into one flat range per bucket
+// and copied back afterwards. With `gradient_as_bucket_view` everything is packed and `.grad` is a window into the flat
 // range: no copies, but autograd adds into it. For a hook, too, everything is packed: it gets one tensor.
 //
 // We hold the AccumulateGrad nodes; their hooks hold our state weakly, so a model outlives its reducer.
@@ -11,11 +11,11 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "tutti/base/text.h"
-#include "tutti/parallel/data_parallel/reducer/reducer_state.h"
-#include "tutti/parallel/data_parallel/reducer/sparse_gradients.h"
+#include "tutti/parallel/data_parallel/reducer/features/features.h"
 #include "tutti/tensor/gradient_hook.h"
 #include "tutti/tensor/group_tensor.h"
 
@@ -28,8 +28,8 @@ Names names_in(const std::vector<std::string>& list) { return {list.begin(), lis
 }  // namespace
 
 std::vector<NamedTensor> Reducer::State::not_ignored(std::vector<NamedTensor> tensors) const {
-  if (options.ignore.empty()) return tensors;
-  const auto ignored = names_in(options.ignore);
+  if (options.params_and_buffers_to_ignore.empty()) return tensors;
+  const auto ignored = names_in(options.params_and_buffers_to_ignore);
   std::erase_if(tensors, [&](const NamedTensor& named) { return ignored.contains(named.name); });
   return tensors;
 }
@@ -37,7 +37,8 @@ std::vector<NamedTensor> Reducer::State::not_ignored(std::vector<NamedTensor> te
 void Reducer::State::collect_parameters() {
   auto sparse = names_in(options.sparse);
   for (auto& name : sparse_parameters_of(module)) sparse.insert(std::move(name));
-  const auto delayed = names_in(options.delayed), passed_over = names_in(options.ignore);
+  const auto delayed = names_in(options.delay_all_reduce_named_params),
+             passed_over = names_in(options.params_and_buffers_to_ignore);
   for (const auto& [name, tensor] : parameters_of(*module))
     if (passed_over.contains(name)) ignored.push_back(tensor);
   for (const auto& [name, tensor] : not_ignored(without_repeats(parameters_of(*module)))) {
@@ -48,27 +49,25 @@ void Reducer::State::collect_parameters() {
                         "parameter " + name);
     parameters.push_back({.name = name,
                           .tensor = tensor,
-                          .travel = sparse.contains(name)    ? Travel::kSparse
-                                    : delayed.contains(name) ? Travel::kDelayed
-                                                             : Travel::kBucket,
+                          .route = sparse.contains(name)    ? Route::kSparse
+                                   : delayed.contains(name) ? Route::kDelayed
+                                                            : Route::kBucket,
                           .bytes = std::size_t(tensor.numel()) * tensor.element_size()});
   }
   arrivals.emplace(parameters.size());
-  for (const auto index : numbers_of(Travel::kDelayed)) arrivals->leave_out(index);
-  if (options.static_graph) arrivals->start_learning();
 }
 
-std::vector<std::size_t> Reducer::State::numbers_of(Travel travel) const {
+std::vector<std::size_t> Reducer::State::numbers_of(Route route) const {
   std::vector<std::size_t> numbers;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (parameters[i].travel == travel) numbers.push_back(i);
+    if (parameters[i].route == route) numbers.push_back(i);
   return numbers;
 }
 
 void Reducer::State::install_hooks() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].accumulator = after_gradient(parameters[i].tensor, [weak = weak_from_this(), i] {
-      if (const auto state = weak.lock()) state->on_ready(i);
+      if (const auto state = weak.lock()) state->on_gradient(i);
     });
   }
 }
@@ -89,9 +88,9 @@ std::vector<Bucket> Reducer::State::buckets_of(const std::vector<std::size_t>& o
     shapes.push_back({.count = std::size_t(parameter.tensor.numel()),
                       .element_bytes = std::size_t(parameter.tensor.element_size()),
                       .kind = int(parameter.tensor.scalar_type())});
-  const bool pack_all = options.gradients_as_views || options.hook;
+  const bool pack_all = options.gradient_as_bucket_view || options.hook;
   const BucketLimits limits{.first_bytes = options.first_bucket_bytes,
-                            .bytes = options.bucket_bytes,
+                            .bytes = std::size_t(std::llround(options.bucket_cap_mb * (1 << 20))),
                             .in_place_bytes = pack_all ? std::size_t(-1) : options.in_place_bytes};
   std::vector<Bucket> made;
   for (const auto& plan : plan_buckets(shapes, order, limits)) {
@@ -119,7 +118,8 @@ void Reducer::State::pack(Bucket& bucket, const PlannedBucket& plan) {
     auto* const begin = static_cast<std::byte*>(contents.buffer.data_ptr()) + slot.offset * element;
     parameter.window = at::from_blob(
         begin, parameter.tensor.sizes(), parameter.tensor.strides(), [keep = contents.buffer](void*) {}, like);
-    if (options.gradients_as_views && parameter.tensor.grad().defined()) {
+    parameter.is_view = options.gradient_as_bucket_view;
+    if (parameter.is_view && parameter.tensor.grad().defined()) {
       parameter.window.copy_(parameter.tensor.grad());
       parameter.tensor.mutable_grad() = parameter.window;
     }

@@ -1,8 +1,9 @@
-// Every sentence of Reducer about what cannot be right: it names this rank and the parameter, and says what to do.
+// The messages of Reducer about what cannot be right: each names this rank and the parameter, and says what to do.
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "tutti/base/text.h"
@@ -21,8 +22,6 @@ std::string shown(std::vector<std::string> names) {
   if (more) names.resize(kNamesShown);
   return join(names, ", ") + (more ? ", ..." : "");
 }
-
-std::string times(std::int64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
 
 const char* enumerator(Overlap overlap) {
   switch (overlap) {
@@ -52,6 +51,8 @@ const char* enumerator(FiniteCheck check) {
 
 }  // namespace
 
+std::string times(std::int64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
+
 Error Reducer::State::mistake(std::string detail, std::string hint) const {
   return Error{.code = Code::kInvalidArgument,
                .detail = "DataParallel: " + std::move(detail),
@@ -71,6 +72,9 @@ void Reducer::State::require_sensible_options() const {
     throw Exception(mistake(std::move(detail), std::move(hint)));
   };
   require_no_excluded_pair();
+  if (!(options.bucket_cap_mb >= 0 && std::isfinite(options.bucket_cap_mb)))
+    refuse(fmt::format("DataParallelOptions::bucket_cap_mb is {}", options.bucket_cap_mb),
+           "give the size of a bucket in MiB, 0 for a bucket for each parameter");
   const Autocast computes_in_it(options.autocast);  // better asked here than in the first forward()
   const auto tensors = tensors_of(*module);
   std::unordered_set<std::string> known;
@@ -83,31 +87,17 @@ void Reducer::State::require_sensible_options() const {
     }
   };
   if (tensors.empty()) return;
-  require_known("ignore", options.ignore);
-  require_known("delayed", options.delayed);
+  require_known("params_and_buffers_to_ignore", options.params_and_buffers_to_ignore);
+  require_known("delay_all_reduce_named_params", options.delay_all_reduce_named_params);
   require_known("sparse", options.sparse);
 }
 
 void Reducer::State::require_no_excluded_pair(bool DataParallelUse::*added) const {
-  DataParallelUse use{.options = options,
-                      .sparse_gradients = !numbers_of(Travel::kSparse).empty(),
-                      .sharded_optimizer = taker != nullptr,
-                      .loss_scaler = after_shadow_step != nullptr,
-                      .no_sync = !sync,
-                      .join_uneven = joining.has_value()};
+  DataParallelUse use{.options = options, .no_sync = !sync};
+  for (const auto& feature : features) feature->add_use(*this, use);
   if (added != nullptr) use.*added = true;
   if (const auto right = check_pairs(data_parallel_pairs(), data_parallel_options(), use); !right.ok())
     throw Exception(mistake(right.error().detail, right.error().hint));
-}
-
-void Reducer::State::require_what_a_taker_can_have() const {
-  require_no_excluded_pair(&DataParallelUse::sharded_optimizer);
-  if (logical && group.size() > 2)
-    throw Exception(mistake(
-        fmt::format("a sharded optimizer averages gradients itself, so the {} logical ranks on {} processes would be "
-                    "added in another order",
-                    options.logical_ranks, group.size()),
-        "use an optimizer that is not sharded, or leave this out"));
 }
 
 void Reducer::State::require_something_to_train() const {
@@ -120,7 +110,8 @@ void Reducer::State::require_something_to_train() const {
     refuse("the model has no parameters, so there is nothing to average",
            "register those that it has, and its modules (register_parameter, register_module)");
   if (std::any_of(ignored.begin(), ignored.end(), [](const at::Tensor& one) { return one.requires_grad(); }))
-    refuse("DataParallelOptions::ignore names all parameters that require a gradient", "leave some out of the list");
+    refuse("DataParallelOptions::params_and_buffers_to_ignore names all parameters that require a gradient",
+           "leave some out of the list");
   refuse(fmt::format("of the model's {} parameters none requires a gradient, so there is nothing to average", all),
          "call requires_grad_() of those to train before DataParallel is made");
 }
@@ -132,16 +123,15 @@ std::vector<NamedValue> Reducer::State::named_options() const {
     return "[" + join(list, ", ") + "]";
   };
   return {line("first_bucket_bytes", options.first_bucket_bytes),
-          line("bucket_bytes", options.bucket_bytes),
+          line("bucket_cap_mb", options.bucket_cap_mb),
           line("in_place_bytes", options.in_place_bytes),
           line("overlap", enumerator(options.overlap)),
           line("broadcast_buffers", options.broadcast_buffers),
-          line("find_unused", options.find_unused),
-          line("gradients_as_views", options.gradients_as_views),
-          line("heap_tensors", options.heap_tensors),
+          line("find_unused_parameters", options.find_unused_parameters),
+          line("gradient_as_bucket_view", options.gradient_as_bucket_view),
           line("static_graph", options.static_graph),
-          line("ignore", names(options.ignore)),
-          line("delayed", names(options.delayed)),
+          line("params_and_buffers_to_ignore", names(options.params_and_buffers_to_ignore)),
+          line("delay_all_reduce_named_params", names(options.delay_all_reduce_named_params)),
           line("sparse", names(options.sparse)),
           line("hook", options.hook ? options.hook->name() : "none"),
           line("finite_check", enumerator(options.finite_check)),
@@ -159,7 +149,7 @@ void Reducer::State::require_all_ready() const {
   if (arrivals->none_came())
     end_group("finish() found no gradient of this step",
               "call it once after each backward(), of an output of forward()");
-  if (options.find_unused) return;
+  if (options.find_unused_parameters) return;
   std::vector<std::string> missing, rarer;
   for (const auto index : arrivals->missing()) {
     missing.push_back(parameters[index].name);
@@ -170,12 +160,13 @@ void Reducer::State::require_all_ready() const {
   const auto detail = fmt::format("{} of {} parameters got no gradient in this step: {}", missing.size(),
                                   parameters.size(), shown(missing));
   if (!options.static_graph)
-    end_group(detail, "let every parameter take part in the loss, or set DataParallelOptions::find_unused");
-  end_group(rarer.empty() ? detail : "in this step the gradient of " + shown(rarer),
-            "static_graph promises that every step uses what the first one did; without it, set find_unused");
+    end_group(detail, "let every parameter take part in the loss, or set DataParallelOptions::find_unused_parameters");
+  end_group(
+      rarer.empty() ? detail : "in this step the gradient of " + shown(rarer),
+      "static_graph promises that every step uses what the first one did; without it, set find_unused_parameters");
 }
 
-void Reducer::State::tell_too_often(std::size_t index) const {
+void Reducer::State::reject_repeated_gradient(std::size_t index) const {
   const auto& name = parameters[index].name;
   if (options.static_graph)
     throw Exception(mistake(fmt::format("the gradient of {} came {} in this step, but {} in the first one", name,
@@ -187,23 +178,8 @@ void Reducer::State::tell_too_often(std::size_t index) const {
       "checkpointing) use it several times, set DataParallelOptions::static_graph"));
 }
 
-void Reducer::State::tell_differing_graphs(std::size_t index, Give give) const {
-  constexpr std::int64_t kHadNoData = -1;
-  const std::int64_t mine = give == Give::kZeros ? kHadNoData : arrivals->arrived(index);
-  std::vector<std::int64_t> counts(std::size_t(group.size()));
-  all_gather(group, std::span(&mine, 1), std::span(counts));
-  const auto first = std::find_if(counts.begin(), counts.end(), [](auto count) { return count != kHadNoData; });
-  const auto other =
-      std::find_if(first, counts.end(), [&](auto count) { return count != kHadNoData && count != *first; });
-  TUTTI_INVARIANT(other != counts.end(), "the gradient of ", parameters[index].name, " came equally often everywhere");
-  Error error = mistake(fmt::format("the gradient of {} came {} on rank {}, but {} on rank {}", parameters[index].name,
-                                    times(*first), first - counts.begin(), times(*other), other - counts.begin()),
-                        "static_graph promises the same on every rank; without it, set find_unused");
-  error.code = Code::kMismatch;
-  throw Exception(error);
-}
-
-void Reducer::State::tell_non_finite() const {
+void Reducer::State::throw_non_finite() const {
+  const auto& non_finite = finite.found();
   std::string what = "the gradient of " + non_finite->parameter;
   std::string look;
   if (non_finite->rank == NonFiniteWatch::Found::kOnTheWay) {
@@ -232,7 +208,7 @@ void Reducer::require_what_a_scaler_needs() {
 void Reducer::State::require_layout(const Parameter& parameter, const at::Tensor& gradient) const {
   if (!gradient.defined()) return;
   const bool sparse = gradient.layout() != at::kStrided;
-  if (sparse == (parameter.travel == Travel::kSparse)) return;
+  if (sparse == (parameter.route == Route::kSparse)) return;
   if (sparse)
     end_group("the gradient of " + parameter.name + " is sparse; expected a dense one",
               "add the name to DataParallelOptions::sparse, or make the module without sparse(true)");

@@ -3,12 +3,13 @@
 // What a rank gives depends on nothing but the plan: a parameter without a gradient takes part with zeros, since other
 // ranks may have used it, and a gradient with other strides than its parameter is laid out like that first.
 #include <ATen/Functions.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
 
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group_region.h"
+#include "tutti/comm/peer_memory.h"
 #include "tutti/parallel/data_parallel/reducer/reducer_state.h"
-#include "tutti/tensor/sparse_collectives.h"
+#include "tutti/parallel/gradients/peer_averages.h"
 
 namespace tutti {
 
@@ -27,20 +28,13 @@ Request all_reduce_of(const TensorBytes& bytes) {
 
 namespace {
 
-// Hooks compute in the types that they were given, though backward() or finish() may be called under autocast.
-struct AsWritten {
-  c10::impl::ExcludeDispatchKeyGuard guard{c10::DispatchKey::AutocastCPU};
-};
-
-// A sparse gradient that touches nothing.
-at::Tensor no_rows(const at::Tensor& parameter) {
-  return at::_sparse_coo_tensor_with_dims(1, parameter.dim() - 1, parameter.sizes(),
-                                          parameter.options().layout(at::kSparse).requires_grad(false));
+std::string text_of(const GradientRange& range, const std::vector<Parameter>& parameters) {
+  return fmt::format("{} {}[{}]", range.parameter ? parameters[*range.parameter].name : "packed gradients",
+                     name(range.bytes.dtype), range.bytes.count);
 }
 
 }  // namespace
 
-// An optimizer that takes gradients has no use for a second copy.
 void Reducer::State::fill_window(std::size_t index, Give give) {
   auto& parameter = parameters[index];
   if (std::exchange(parameter.packed, true)) return;
@@ -52,13 +46,13 @@ void Reducer::State::fill_window(std::size_t index, Give give) {
   }
   if (gradient.data_ptr() != parameter.window.data_ptr()) {
     parameter.window.copy_(gradient);
-    if (options.gradients_as_views) {
+    if (options.gradient_as_bucket_view) {
       gradient = parameter.window;
-    } else if (taker) {
+    } else if (!writes_back) {
       gradient = at::Tensor();
     }
   }
-  if (looks_before()) look_at_own(index, parameter.window);
+  if (finite.checks_own()) finite.check_own(index, parameter.window);
 }
 
 at::Tensor Reducer::State::laid_out_like_the_parameter(const Parameter& parameter, Give give) const {
@@ -72,129 +66,103 @@ void Reducer::State::launch(Bucket& bucket, Give give) {
   const at::NoGradGuard no_grad;
   for (const auto index : bucket.parameters) {
     auto& parameter = parameters[index];
-    add_logical_ranks(index);
+    for (const auto& feature : features) feature->on_ready(*this, index, give);
     if (parameter.window.defined()) {
       fill_window(index, give);
-    } else {
-      if (give == Give::kGradients) require_layout(parameter, parameter.tensor.grad());
-      parameter.reduced = laid_out_like_the_parameter(parameter, give);
-      if (looks_before()) look_at_own(index, parameter.reduced);
-      if (!taker) start(bucket, {checked_bytes(in_order_of_memory(parameter.reduced), "a gradient"), index});
+      continue;
     }
+    if (give == Give::kGradients) require_layout(parameter, parameter.tensor.grad());
+    parameter.reduced = laid_out_like_the_parameter(parameter, give);
+    if (finite.checks_own()) finite.check_own(index, parameter.reduced);
   }
-  if (taker) return give_away(bucket);
-  if (!bucket.contents.buffer.defined()) return;
-  if (options.hook && parameters[bucket.parameters.front()].travel == Travel::kBucket) {
-    const AsWritten no_autocast;
-    bucket.contents.scale = gradient_scale;
-    bucket.contents.last_was_left_out = non_finite.has_value();
-    bucket.finish_hook = options.hook->start(group, bucket.contents);
-  } else {
-    start(bucket, {checked_bytes(bucket.contents.buffer, "a bucket of gradients"), {}});
-  }
+  for (const auto& feature : features)
+    if (feature->on_bucket(*this, bucket, give)) return;
+  for (const auto& range : ranges_of(bucket)) start(bucket, range);
 }
 
-void Reducer::State::give_away(const Bucket& bucket) {
-  std::vector<TakenGradient> gradients;
+std::vector<GradientRange> Reducer::State::ranges_of(const Bucket& bucket) const {
+  std::vector<GradientRange> ranges;
+  if (group.size() == 1) return ranges;
   for (const auto index : bucket.parameters) {
-    auto& parameter = parameters[index];
-    if (parameter.window.defined()) {
-      gradients.push_back({index, parameter.window});
-    } else {
-      gradients.push_back({index, std::exchange(parameter.reduced, {})});
-      if (taker->takes_in_backward()) parameter.tensor.mutable_grad() = at::Tensor();
-    }
+    const auto& parameter = parameters[index];
+    if (!parameter.window.defined())
+      ranges.push_back({checked_bytes(in_order_of_memory(parameter.reduced), "a gradient"), index});
   }
-  taker->take(gradients, bucket.contents.buffer);
+  if (bucket.contents.buffer.defined())
+    ranges.push_back({checked_bytes(bucket.contents.buffer, "a bucket of gradients"), {}});
+  return ranges;
 }
 
 void Reducer::State::start(Bucket& bucket, const GradientRange& range) {
-  if (group.size() == 1) return;
-  if (logical) return climb_from(bucket, range.bytes);
   if (peers_average) return bucket.for_peers.push_back(range);
+  const Request request = all_reduce_of(range.bytes);
   if (overlap) {
-    bucket.works.push_back(group.submit(all_reduce_of(range.bytes)));
+    bucket.works.push_back(group.submit(request));
   } else {
-    const Request request = all_reduce_of(range.bytes);
     const GroupRegion region(group, "average with peers", [&] { return to_string(request); });
     group.run(request).or_throw();
   }
 }
 
+// Checks the averages of a bucket while those behind it are still in flight.
 void Reducer::State::wait_for(std::vector<Bucket>& list) {
   Status status;
-  for (const auto& bucket : list) {
+  for (auto& bucket : list) {
     for (const auto& work : bucket.works) {
       if (auto ended = work.wait(); status.ok()) status = std::move(ended);
     }
-    if (status.ok() && overlap && !logical) look_at_averages(bucket);  // while others travel
+    if (!status.ok()) continue;
+    bucket.works.clear();
+    for (const auto& feature : features) feature->on_reduced(*this, bucket);
+    if (writes_back && !peers_average && !bucket.hooked) finite.check_averages(parameters, bucket);
   }
   status.or_throw();
   average_with_peers(list);
+}
+
+// Between two barriers: peer_memory(), and FiniteChecks::decide(). What was made last is still in the caches.
+void Reducer::State::average_with_peers(std::vector<Bucket>& list) {
+  std::vector<std::pair<const Bucket*, GradientRange>> ranges;
+  std::vector<std::span<std::byte>> mine;
   for (auto& bucket : list) {
-    bucket.works.clear();
-    for (const auto& bytes : std::exchange(bucket.climbing, {})) climb(bytes, 1);
-    if (bucket.finish_hook) {
-      finish_hook(bucket);
-    } else if (!peers_average && (!overlap || logical)) {
-      look_at_averages(bucket);
+    for (const auto& range : std::exchange(bucket.for_peers, {})) {
+      ranges.emplace_back(&bucket, range);
+      mine.emplace_back(static_cast<std::byte*>(range.bytes.data), range.bytes.count * size_of(range.bytes.dtype));
     }
   }
-}
-
-void Reducer::State::finish_hook(Bucket& bucket) {
-  const auto finish = std::exchange(bucket.finish_hook, nullptr);
-  const auto& buffer = bucket.contents.buffer;
-  const at::Tensor result = [&] {
-    const AsWritten no_autocast;
-    return finish();
+  if (ranges.empty()) return;
+  const auto places = [&] {
+    const GroupRegion region(group, "wait for peers");
+    return peer_memory(group, mine).or_throw();
   }();
-  if (!result.defined() || result.numel() != buffer.numel() || result.scalar_type() != buffer.scalar_type() ||
-      result.layout() != at::kStrided || !result.device().is_cpu())
-    end_group("the hook " + options.hook->name() + " returned " + describe(result) + " for bucket " +
-                  std::to_string(bucket.contents.index) + ", which is " + describe(buffer) + " (the gradients of " +
-                  bucket.contents.names.front() +
-                  (bucket.contents.names.size() > 1 ? " to " + bucket.contents.names.back() : std::string()) + ")",
-              "return a tensor of the size and type of bucket.buffer, or that itself");
-  if (result.data_ptr() != buffer.data_ptr()) buffer.copy_(result.view({buffer.numel()}));
-  look_at_hooks_averages(bucket);
-}
-
-void Reducer::State::average_sparse_ones(Give give) {
-  std::vector<std::pair<std::size_t, PendingSparse>> sums;
-  for (const auto index : numbers_of(Travel::kSparse)) {
-    if (!arrivals->takes_part(index)) continue;
-    auto& parameter = parameters[index];
-    const auto mine = give == Give::kZeros ? at::Tensor() : parameter.tensor.grad();
-    if (mine.defined()) {
-      require_layout(parameter, mine);
-      if (options.finite_check != FiniteCheck::kOff) look_at_own(index, mine._values());
+  const auto ranks = std::size_t(group.size());
+  for (std::size_t k = ranges.size(); k-- > 0;) {
+    const Bucket& bucket = *ranges[k].first;
+    const GradientRange& range = ranges[k].second;
+    const GroupRegion region(group, "average with peers",
+                             [&]() TUTTI_REQUIRES(mutex) { return text_of(range, parameters); });
+    if (places[k * ranks]) {
+      tutti::average_with_peers(
+          group, range.bytes.dtype, range.bytes.count, std::span(places).subspan(k * ranks, ranks),
+          [&](const AverageTile& tile) TUTTI_REQUIRES(mutex) { finite.note(parameters, bucket, range, tile); });
+      continue;
     }
-    sums.emplace_back(
-        index, all_reduce_sparse_async(group, mine.defined() ? mine : no_rows(parameter.tensor), ReduceOp::kAvg));
-  }
-  for (const auto& [index, sum] : sums) parameters[index].reduced = average_of(parameters[index], sum);
-}
-
-at::Tensor Reducer::State::average_of(const Parameter& parameter, const PendingSparse& sum) const {
-  try {
-    return sum.get();
-  } catch (const Exception& e) {
-    if (!group.status().ok() || e.error().code != Code::kMismatch) throw;
-    end_group(
-        "of the gradient of " + parameter.name + " rank " + std::to_string(e.error().peer) + " " + e.error().detail,
-        "use the same operators on every rank");
+    // Memory that is not the group's, or other hosts'. The copies that this takes cost more than a check.
+    if (range.parameter) finite.check_own(*range.parameter, parameters[*range.parameter].reduced);
+    for (const auto index : bucket.parameters)
+      if (!range.parameter && parameters[index].window.defined()) finite.check_own(index, parameters[index].window);
+    group.run(all_reduce_of(range.bytes)).or_throw();
   }
 }
 
 // What the averages over the group are multiplied by, when they have been taken.
 double Reducer::State::average_factor() const {
-  const bool shares_unevenly = joining && joining->divide_by_active && joining->now.active < group.size();
-  return (shares_unevenly ? double(group.size()) / joining->now.active : 1) * (logical ? logical->factor() : 1) /
-         gradient_scale;
+  double factor = 1;
+  for (const auto& feature : features) factor *= feature->factor(*this);
+  return factor / gradient_scale;
 }
 
-// Who has run out of data takes it that the others use all that is waited for, where nobody asks.
+// A rank that has run out of data assumes that the others use all that is waited for, unless ranks are asked.
 std::vector<std::uint8_t> Reducer::State::used_anywhere(bool exchange, Give give) const {
   std::vector<std::uint8_t> used;
   for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -203,24 +171,21 @@ std::vector<std::uint8_t> Reducer::State::used_anywhere(bool exchange, Give give
   return used;
 }
 
-void Reducer::State::write_back_all(const std::vector<std::size_t>& numbers, const std::vector<std::uint8_t>& used) {
-  for (const auto index : numbers) {
-    if (used[index]) write_back(index);
-  }
-}
-
-void Reducer::State::write_back(std::size_t index) {
-  auto& parameter = parameters[index];
-  auto& gradient = parameter.tensor.mutable_grad();
+void Reducer::State::write_back(const std::vector<std::size_t>& numbers, const std::vector<std::uint8_t>& used) {
   const double factor = average_factor();
-  const at::Tensor average = parameter.window.defined() ? parameter.window : parameter.reduced;
-  if (factor != 1) parameter.travel == Travel::kSparse ? average._values().mul_(factor) : average.mul_(factor);
-  if (parameter.travel == Travel::kSparse) {
-    gradient = average;
-  } else if (gradient.defined()) {
-    if (gradient.data_ptr() != average.data_ptr()) gradient.copy_(average);
-  } else {
-    gradient = parameter.window.defined() && !options.gradients_as_views ? average.clone() : average;
+  for (const auto index : numbers) {
+    if (!used[index]) continue;
+    auto& parameter = parameters[index];
+    auto& gradient = parameter.tensor.mutable_grad();
+    const at::Tensor average = parameter.given();
+    if (factor != 1) (average.is_sparse() ? average._values() : average).mul_(factor);
+    if (average.is_sparse()) {
+      gradient = average;
+    } else if (gradient.defined()) {
+      if (gradient.data_ptr() != average.data_ptr()) gradient.copy_(average);
+    } else {
+      gradient = parameter.window.defined() && !parameter.is_view ? average.clone() : average;
+    }
   }
 }
 

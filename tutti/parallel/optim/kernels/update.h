@@ -18,8 +18,9 @@ namespace tutti {
 //              w -= step_size * m / (sqrt(v) * root_factor + eps)
 //   kAmsgrad   the same with the greatest v so far, the third of the state, in the last line
 //   kAdagrad   v += g * g;  w -= step_size * g / (sqrt(v) + eps)
+//   kLion      w -= step_size * sign(beta1 * m + fresh1 * g);  m = beta2 * m + fresh2 * g
 struct Update {
-  enum class Formula { kPlain, kMomentum, kNesterov, kAdam, kAmsgrad, kAdagrad };
+  enum class Formula { kPlain, kMomentum, kNesterov, kAdam, kAmsgrad, kAdagrad, kLion };
   Formula formula = Formula::kPlain;
   double step_size = 0;
   double decay = 0, shrink = 1;

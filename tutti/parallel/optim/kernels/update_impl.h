@@ -40,6 +40,10 @@ void update_all(const Update& u, T* __restrict w, const T* __restrict gradient, 
       w[i] = before - step_size * (kFormula == Formula::kNesterov ? g + beta1 * momentum : momentum);
     } else if constexpr (kFormula == Formula::kAdagrad) {
       w[i] = adagrad_update(before, g, m[i], step_size, eps);
+    } else if constexpr (kFormula == Formula::kLion) {
+      const T direction = beta1 * m[i] + fresh1 * g;
+      m[i] = beta2 * m[i] + fresh2 * g;
+      w[i] = before - step_size * (T(direction > 0) - T(direction < 0));
     } else {
       const T average = beta1 * m[i] + fresh1 * g;
       T square = beta2 * v[i] + fresh2 * (g * g);
@@ -71,6 +75,8 @@ void by_formula(const Update& u, T* w, const T* g, void* const* state, std::int6
       return update_all<T, Formula::kAmsgrad>(u, w, g, at(0), at(1), at(2), count);
     case Formula::kAdagrad:
       return update_all<T, Formula::kAdagrad>(u, w, g, at(0), nullptr, nullptr, count);
+    case Formula::kLion:
+      return update_all<T, Formula::kLion>(u, w, g, at(0), nullptr, nullptr, count);
   }
 }
 

@@ -52,7 +52,7 @@ void compare() {
   using Formula = Update::Formula;
   for (const auto* loops : others()) {
     for (Formula formula : {Formula::kPlain, Formula::kMomentum, Formula::kNesterov, Formula::kAdam, Formula::kAmsgrad,
-                            Formula::kAdagrad}) {
+                            Formula::kAdagrad, Formula::kLion}) {
       for (std::size_t count : {0, 1, 7, 16, 33, 1001}) {
         Data<T> expected(count), found(count);
         const Update u{.formula = formula,

@@ -1,0 +1,76 @@
+#include "tutti/parallel/gradients/norm.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/gradients/average_tiles.h"
+#include "tutti/parallel/optim/kernels/update.h"
+
+namespace tutti {
+namespace {
+
+// Elements are scaled by 2^-600: the square of the greatest f64 is then 2^848. What this flushes to zero is nothing
+// beside a sum that overflows.
+constexpr int kSquareExponent = -1200;
+
+double scaled_squares(const double* values, std::size_t count) {
+  double sum = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double value = std::ldexp(values[i], kSquareExponent / 2);
+    sum += value * value;
+  }
+  return sum;
+}
+
+double norm_of_scaled(double squares) { return std::ldexp(std::sqrt(squares), -kSquareExponent / 2); }
+
+}  // namespace
+
+bool SumOfSquares::finite() const { return std::isfinite(scaled); }
+
+double SumOfSquares::norm() const {
+  return std::isfinite(value) || !finite() ? std::sqrt(value) : norm_of_scaled(scaled);
+}
+
+SumOfSquares squares_of_tile(DType dtype, const void* values, std::size_t count) {
+  const double sum = sum_of_squares(dtype, values, count);
+  if (std::isfinite(sum)) return {sum, std::ldexp(sum, kSquareExponent)};
+  return {sum, dtype == DType::kF64 ? scaled_squares(static_cast<const double*>(values), count) : sum};
+}
+
+SumOfSquares squares_of(DType dtype, const void* values, std::size_t count) {
+  const auto* const data = static_cast<const std::byte*>(values);
+  const auto run_length = std::size_t(kTileRun);
+  std::vector<SumOfSquares> sums((count + run_length - 1) / run_length);
+  at::parallel_for(0, std::int64_t(sums.size()), 1, [&](std::int64_t first, std::int64_t last) {
+    for (auto run = std::size_t(first); run < std::size_t(last); ++run) {
+      const std::size_t begin = run * run_length;
+      sums[run] = squares_of_tile(dtype, data + begin * size_of(dtype), std::min(run_length, count - begin));
+    }
+  });
+  SumOfSquares total;
+  for (const auto& sum : sums) total += sum;
+  return total;
+}
+
+GradientNorm norm_over_ranks(const Group& group, const Group& model, const GradientFindings& findings,
+                             const std::function<const std::string&(std::size_t parameter)>& name) {
+  const auto over_ranks = [&](double mine, double of_all) {
+    const double sum = all_reduce(group, mine) + of_all;
+    return model ? all_reduce(model, sum) : sum;
+  };
+  const double squares = over_ranks(findings.squares.value, findings.tail_squares.value);
+  if (std::isfinite(squares)) return {.norm = std::sqrt(squares)};
+  GradientNorm result{.norm = std::sqrt(squares),
+                      .non_finite = non_finite_over_ranks(group, model, findings.non_finite, name)};
+  if (!result.finite()) return result;
+  result.norm = norm_of_scaled(over_ranks(findings.squares.scaled, findings.tail_squares.scaled));
+  if (!std::isfinite(result.norm)) result.non_finite = kNormOverflows;
+  return result;
+}
+
+}  // namespace tutti

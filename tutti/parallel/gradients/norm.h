@@ -1,0 +1,50 @@
+#pragma once
+// The norm of all gradients together, as one vector.
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "tutti/base/dtype.h"
+#include "tutti/comm/group.h"
+#include "tutti/parallel/gradients/finite.h"
+
+namespace tutti {
+
+struct GradientNorm {
+  double norm = 0;         // before clipping
+  std::string non_finite;  // a sentence that names the parameter, and the rank where it is known; empty: all are finite
+  bool finite() const { return non_finite.empty(); }
+};
+
+// Squares of f32 and f64, added in double: in f32 a sum of many small squares loses what does not fit beside a large
+// one. Squares of f64 overflow from 1e154 on, so the sum is kept a second time, scaled.
+struct SumOfSquares {
+  double value = 0;   // infinite where squares overflow
+  double scaled = 0;  // value * 2^-1200; finite unless an element is a NaN or an infinity
+  bool finite() const;
+  double norm() const;
+  SumOfSquares& operator+=(const SumOfSquares& other) {
+    value += other.value;
+    scaled += other.scaled;
+    return *this;
+  }
+};
+inline constexpr const char* kNormOverflows = "the norm of the gradients is more than f64 holds";
+// On the calling thread.
+SumOfSquares squares_of_tile(DType dtype, const void* values, std::size_t count);
+// On as many threads as LibTorch uses. The bits do not depend on their number.
+SumOfSquares squares_of(DType dtype, const void* values, std::size_t count);
+
+// What a rank has found while it averaged.
+struct GradientFindings {
+  SumOfSquares squares;       // of this rank's averages
+  SumOfSquares tail_squares;  // of averages that every rank has
+  NonFiniteWatch non_finite;
+};
+
+// Every rank of `group` calls, and of `model` (see non_finite_over_ranks()). The norm of all averages, the same on
+// every rank.
+GradientNorm norm_over_ranks(const Group& group, const Group& model, const GradientFindings& findings,
+                             const std::function<const std::string&(std::size_t parameter)>& name);
+
+}  // namespace tutti
