@@ -1,6 +1,6 @@
 #pragma once
-// The public API above the Torch line: processes, groups and collectives, samplers, checkpoints, plans, metrics and
-// traces. It never includes LibTorch.
+// The public API above the Torch line: processes, groups and collectives, samplers, checkpoints, the trainer, plans,
+// metrics and traces. It never includes LibTorch.
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/checkpointer.h"
 #include "tutti/checkpoint/folder/resume.h"
@@ -40,3 +40,4 @@
 #include "tutti/trace/profile_table.h"
 #include "tutti/trace/region.h"
 #include "tutti/trace/timers.h"
+#include "tutti/training/trainer.h"

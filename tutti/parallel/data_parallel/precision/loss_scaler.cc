@@ -45,7 +45,7 @@ void LossScaler::check_options() {
 
 bool LossScaler::skips_step() const { return reducer_ ? reducer_->skips_step() : sharded_->non_finite().has_value(); }
 
-void LossScaler::tell_that_no_scale_helps() const {
+void LossScaler::reject_useless_scale() const {
   const auto found = reducer_ ? reducer_->non_finite() : sharded_->non_finite();
   const Group& group = reducer_ ? reducer_->group() : sharded_->group();
   throw Exception(Error{
@@ -59,7 +59,10 @@ void LossScaler::tell_that_no_scale_helps() const {
 }
 
 LossScaler::~LossScaler() {
-  if (sharded_) return sharded_->set_gradient_scale(1);
+  if (sharded_) {
+    sharded_->set_gradient_scale(1);
+    return;
+  }
   reducer_->set_gradient_scale(1);
   reducer_->set_after_join_step(nullptr);
 }
@@ -75,7 +78,7 @@ void LossScaler::update() {
   State next{.scale = state_.scale};
   if (skips_step()) {
     next.scale *= options_.backoff_factor;
-    if (!usable(next.scale)) tell_that_no_scale_helps();
+    if (!usable(next.scale)) reject_useless_scale();
   } else {
     next.good_steps = state_.good_steps + 1;
     if (next.good_steps == options_.growth_interval) {

@@ -62,7 +62,7 @@ class LossScaler {
  private:
   void check_options();
   bool skips_step() const;
-  [[noreturn]] void tell_that_no_scale_helps() const;
+  [[noreturn]] void reject_useless_scale() const;
 
   Reducer* const reducer_ = nullptr;  // or
   ShardedModule* const sharded_ = nullptr;
