@@ -239,9 +239,9 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"all_reduce", "-n", "2", "--sizes", "7"}, "--sizes: 7 bytes are no whole number of f32, of 4 bytes each");
   mistake({"all_reduce", "-n", "2", "--sizes", ""}, "--sizes: an empty value");
   mistake({"all_reduce", "-n", "2", "--engine", ""}, "--engine: an empty value");
-  mistake({"broadcast", "-n", "2", "--op", "min"}, "broadcast adds nothing up\nhint: leave out --op min");
-  mistake({"barrier,broadcast_bytes", "-n", "2", "--dtype", "f64"}, "has no elements\nhint: leave out --dtype f64");
-  mistake({"barrier", "-n", "2", "--sizes", "8"}, "barrier has no bytes\nhint: leave out --sizes");
+  mistake({"broadcast", "-n", "2", "--op", "min"}, "broadcast adds nothing up\nhint: drop --op min");
+  mistake({"barrier,broadcast_bytes", "-n", "2", "--dtype", "f64"}, "has no elements\nhint: drop --dtype f64");
+  mistake({"barrier", "-n", "2", "--sizes", "8"}, "barrier has no bytes\nhint: drop --sizes");
   mistake({"all_reduce", "-n", "2", "--engine", "gloo", "--algorithm", "ring"},
           "--algorithm ring is for the engine tutti, and the bytes are carried by gloo");
   mistake({"all_reduce", "-n", "2", "--engine", "mpi", "--transport", "shm"},

@@ -87,10 +87,6 @@ Setter text_only() {
   return value([](const std::string&, const std::string&) { return Status(); });
 }
 
-Setter words_only() {
-  return words([](const std::string&, const std::vector<std::string>&) { return Status(); });
-}
-
 Setter flag(bool& target) {
   return {Setter::Takes::kNothing, [&target](const std::string&, const std::vector<std::string>&, bool is_given) {
             target = is_given;

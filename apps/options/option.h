@@ -149,7 +149,6 @@ struct ValueOf<std::optional<T>> {
 
 // For an option that a check reads from the texts.
 Setter text_only();
-Setter words_only();
 Setter flag(bool& target);
 Setter flag_off(bool& target);  // the option turns off what is on by default
 Setter flag_only();

@@ -84,11 +84,11 @@ Status check_applies(const BenchTexts& texts, const std::vector<const bench::Ope
     return std::any_of(operations.begin(), operations.end(), [&](const auto* operation) { return has(*operation); });
   };
   const auto has_none = [&](const std::string& option, const char* what) {
-    return usage(texts.operation + " has no " + what, "leave out " + option);
+    return usage(texts.operation + " has no " + what, "drop " + option);
   };
   const BenchTexts none;
   if (texts.op != none.op && !any([](const auto& operation) { return operation.reduces(); }))
-    return usage(texts.operation + " adds nothing up", "leave out --op " + texts.op);
+    return usage(texts.operation + " adds nothing up", "drop --op " + texts.op);
   if (texts.dtype != none.dtype && !any(has_elements)) return has_none("--dtype " + texts.dtype, "elements");
   if (any([](const auto& operation) { return operation.has_bytes(); })) return {};
   if (!texts.sizes.empty()) return has_none("--sizes", "bytes");
@@ -105,7 +105,7 @@ Status check_way(const BenchTexts& texts, bool on_gpu) {
   const BenchTexts none;
   const auto refused = [&](const std::string& option) {
     return usage(option + " is for the engine tutti, and the bytes are carried by " + carrier,
-                 texts.engine.empty() ? "leave it out, or unset TUTTI_ENGINE" : "leave out the one or the other");
+                 texts.engine.empty() ? "drop it, or unset TUTTI_ENGINE" : "drop one of the two");
   };
   if (texts.algorithm != none.algorithm) return refused("--algorithm " + texts.algorithm);
   if (!texts.transport.empty() && texts.transport != "auto") return refused("--transport " + texts.transport);
@@ -316,9 +316,9 @@ Result<bench::Task> interpret_task(const BenchTexts& texts, const bench::BenchOp
   const BenchTexts none;
   if (texts.peers && (texts.dtype != none.dtype || texts.op != none.op || texts.groups != none.groups))
     return usage("the peers measure sums of f32 in one group of all ranks",
-                 "leave out --peers, or --dtype, --op and --groups");
+                 "drop --peers, or --dtype, --op and --groups");
   if (options.memory == bench::BenchOptions::Memory::kCuda)
-    return usage("--peers and --plot measure memory of the host", "leave out --memory cuda");
+    return usage("--peers and --plot measure memory of the host", "drop --memory cuda");
   bench::Task task{.ranks = TUTTI_TRY(ranks_of(texts, 2)),
                    .method = options.method,
                    .private_memory = options.memory == bench::BenchOptions::Memory::kPrivate,

@@ -41,7 +41,7 @@ TEST(DataCommand, PacksTheTextThatItMakes) {
   const Ended ended = run({"data", "criteo", text, "--output", out, "--days", "3", "--memory", "1G", "--threads", "2"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("3000 lines, 3000 samples, "));
-  EXPECT_THAT(ended.out, HasSubstr("; 0 malformed lines left out\nsamples of the days: 1000 1000 1000\n"));
+  EXPECT_THAT(ended.out, HasSubstr("; 0 malformed lines skipped\nsamples of the days: 1000 1000 1000\n"));
   EXPECT_THAT(ended.out, HasSubstr(" MB/s)\n"));
   const PackedHeader header = read_packed_header(out).or_throw();
   EXPECT_EQ(header.days(), 3u);
@@ -62,9 +62,9 @@ TEST(DataCommand, AMalformedLineEndsItUnlessItMayBeLeftOut) {
   EXPECT_FALSE(std::filesystem::exists(out));
   const Ended ended = run({"data", "criteo", text, "--output", out, "--skip-bad-lines", "1"});
   EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.err, "left out: " + text + ": line 11: expected 40 columns separated by TAB, found 2\n");
+  EXPECT_EQ(ended.err, "skipped: " + text + ": line 11: expected 40 columns separated by TAB, found 2\n");
   EXPECT_THAT(ended.out, HasSubstr("11 lines, 10 samples"));
-  EXPECT_THAT(ended.out, HasSubstr("; 1 malformed lines left out\n"));
+  EXPECT_THAT(ended.out, HasSubstr("; 1 malformed lines skipped\n"));
 }
 
 TEST(DataCommand, MissingDaysAreNamed) {

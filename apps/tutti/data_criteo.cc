@@ -88,13 +88,13 @@ Result<CriteoOptions> interpret(const Texts& texts) {
 }
 
 void print(const CriteoReport& report, const std::string& output) {
-  for (const std::string& bad : report.bad_line_words) fmt::print(stderr, "left out: {}\n", bad);
+  for (const std::string& bad : report.bad_line_words) fmt::print(stderr, "skipped: {}\n", bad);
   if (report.bad_lines > report.bad_line_words.size())
     fmt::print(stderr, "... and {} more\n", report.bad_lines - report.bad_line_words.size());
   fmt::print("{} lines, {} samples, {:.2f} % clicked", report.lines, report.samples,
              100.0 * double(report.clicked) / double(report.samples));
   if (report.dropped > 0) fmt::print(", {} dropped by --sub-sample-rate", report.dropped);
-  fmt::print("; {} malformed lines left out\n", report.bad_lines);
+  fmt::print("; {} malformed lines skipped\n", report.bad_lines);
   fmt::print("samples of the days: {}\nrows of the tables: {}\n", fmt::join(report.samples_of_days, " "),
              fmt::join(report.rows, "-"));
   fmt::print("{}: {} of text in {} ({:.0f} MB/s)\n", output, bytes_text(report.text_bytes),

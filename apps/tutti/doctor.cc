@@ -47,7 +47,7 @@ Exit codes:
   1      a check failed, or the system or tutti itself failed
   2      wrong usage
   130    Ctrl-C
-  141    nobody reads the output any more
+  141    the reader of the output has closed it
   other  128 + the signal that ended it)";
 
 struct Texts {
@@ -238,7 +238,7 @@ Result<int> examine_here(const Texts& texts) {
   return doctor::worst(report.all()) == doctor::Grade::kFail ? 1 : 0;
 }
 
-int told(const Error& error) {
+int reported(const Error& error) {
   report("tutti doctor", error);
   return launch::exit_code_of(error.code) == launch::kExitUsage ? launch::kExitUsage : 1;
 }
@@ -253,9 +253,9 @@ int doctor_command(std::vector<std::string> arguments) {
   declare(app, texts);
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const auto hosts = listed_hosts(texts.hosts, texts.hostfile);
-  if (!hosts.ok()) return told(hosts.error());
+  if (!hosts.ok()) return reported(hosts.error());
   const auto code = *hosts ? examine_over_ssh(**hosts, texts) : examine_here(texts);
-  return code.ok() ? *code : told(code.error());
+  return code.ok() ? *code : reported(code.error());
 }
 
 }  // namespace tutti::cli

@@ -21,7 +21,7 @@ constexpr const char* kFooter = R"(
 Tutti carries out the plans of all ranks in this process, over links that are only a model: a message of b bytes takes
 overhead + latency + b / bandwidth, and waits while a card or a rank's port is busy. It checks every byte of the result.
 bytes is the whole vector on a rank. all_gather, gather, scatter, reduce_scatter and all_to_all split it in one part per
-rank, of whole elements; the bytes beyond these are left out. The predicted time is only as good as the network's
+rank, of whole elements; the remaining bytes are ignored. The predicted time is only as good as the network's
 figures that you give. Calls among ranks of one host take the direct path, which is not a plan.
 
 Examples:
@@ -138,7 +138,7 @@ Result<comm::Hosts> hosts_of(const Texts& texts) {
       return usage("--hosts " + texts.hosts + " are more than " + std::to_string(kMostRanks) + " ranks");
     if (ranks && sum != *ranks)
       return usage("--hosts " + texts.hosts + " are " + std::to_string(sum) + " ranks, but --ranks is " + texts.ranks,
-                   "leave out --ranks");
+                   "drop --ranks");
     return comm::Hosts::of_sizes(sizes);
   }
   if (!ranks)
@@ -216,7 +216,7 @@ std::vector<Kind> planned_verbs() {
 // What was said of something that the verb does not have.
 Status check_applies(const Texts& texts, Kind kind) {
   const auto has_none = [&](const char* option, const char* of) {
-    return usage(texts.verb + " has no " + of, std::string("leave out ") + option);
+    return usage(texts.verb + " has no " + of, std::string("drop ") + option);
   };
   if (!texts.root.empty() && !has_root(kind)) return has_none("--root", "root");
   if (kind == Kind::kBarrier && !texts.bytes.empty()) return has_none("--bytes", "bytes");

@@ -143,9 +143,9 @@ TEST(PlanCommand, MistakesAreSentences) {
   mistake({"all_reduce", "-n", "4", "--bytes", ""}, "--bytes: an empty value");
   mistake({"all_gather", "-n", "3", "--bytes", "4"},
           "--bytes 4 holds no element of f32 for each of 3 ranks\nhint: --bytes 12 or more");
-  mistake({"all_reduce", "-n", "4", "--root", "2"}, "all_reduce has no root\nhint: leave out --root");
+  mistake({"all_reduce", "-n", "4", "--root", "2"}, "all_reduce has no root\nhint: drop --root");
   mistake({"broadcast", "-n", "4", "--root", "4"}, "--root needs a number from 0 to 3, not '4'");
-  mistake({"barrier", "-n", "4", "--bytes", "8"}, "barrier has no bytes\nhint: leave out --bytes");
+  mistake({"barrier", "-n", "4", "--bytes", "8"}, "barrier has no bytes\nhint: drop --bytes");
   mistake({"all_reduce", "-n", "4", "--steps", "3"}, "--steps says how many steps of a rank are shown");
   mistake({"all_reduce", "-n", "4", "--dies", "9@1us"},
           "--dies 9@1us: '9' is none of the 4 ranks\nhint: they are 0 to 3");

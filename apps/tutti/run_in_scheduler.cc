@@ -55,7 +55,7 @@ Status fill_from(const rendezvous::Allocation& allocation, RunTexts& texts, laun
   if (!job.master_address.empty()) return {};
   job.master_address = allocation.first_host;
   if (!job.master_address.empty()) return {};
-  return usage(allocation.scheduler + " does not tell the address of node 0",
+  return usage(allocation.scheduler + " does not report the address of node 0",
                allocation.scheduler == "Kubernetes"
                    ? "give the pods a headless service (subdomain in their spec), or name it: --master-addr HOST"
                    : "name it: --master-addr HOST");

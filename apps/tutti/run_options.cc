@@ -42,7 +42,7 @@ Exit codes:
   93     the job fails in the same place again and again: do not start it again
   124    --timeout passed, or no rank made progress
   130    Ctrl-C
-  141    nobody reads the output any more
+  141    the reader of the output has closed it
   other  the code of the failed rank, or 128 + the signal that killed it)";
 
 // Options whose value may come from torchrun's variables, PET_NNODES for --nnodes: those that mean what they mean
@@ -405,7 +405,7 @@ Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, l
     const auto* const option = std::find_if(std::begin(kElsewhere), std::end(kElsewhere),
                                             [&](const Elsewhere& known) { return known.name == texts.elsewhere; });
     return usage("torchrun's --" + texts.elsewhere + " has no meaning for tutti run: " + option->why,
-                 "leave it out; docs/launching.md lists torchrun's options");
+                 "drop it; docs/launching.md lists torchrun's options");
   }
   if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
   if (rest.empty()) return not_given("program", kRunSynopsis, "tutti run -n 4 ./train --epochs 3");

@@ -72,7 +72,7 @@ bool is_meant(const launch::StatusSocket& socket, const std::string& job) {
 
 struct Asked {
   launch::StatusSocket socket;
-  Result<std::string> told;
+  Result<std::string> answered;
 };
 
 // All at once: one that is stopped does not keep the others waiting.
@@ -98,16 +98,16 @@ Result<std::string> answer_of(const std::string& job) {
       .hint = "its name stands in the first line of tutti run; tutti status alone lists your jobs; " + where_looked()};
   std::string answer;
   std::optional<launch::StatusSocket> answers;
-  for (auto& [socket, told] : ask_all(std::move(meant))) {
+  for (auto& [socket, answered] : ask_all(std::move(meant))) {
     if (answers && answers->node != socket.node) continue;
-    if (told.ok() && answers)
+    if (answered.ok() && answers)
       return Error{.code = Code::kUsage,
                    .detail = "two jobs of the name " + job + " run on this host, with the agents " +
                              std::to_string(socket.agent) + " and " + std::to_string(answers->agent),
                    .hint = "name one by its agent: tutti status " + std::to_string(socket.agent)};
-    if (told.ok()) answer = *std::move(told), answers = socket;
-    if (told.ok() || told.error().code == Code::kUnreachable) continue;
-    last = told.error();
+    if (answered.ok()) answer = *std::move(answered), answers = socket;
+    if (answered.ok() || answered.error().code == Code::kUnreachable) continue;
+    last = answered.error();
     last.detail = "job " + socket.job_file + ", agent " + std::to_string(socket.agent) + ": " + last.detail;
     if (last.code == Code::kTimeout)
       last.hint = "is it stopped? kill -CONT " + std::to_string(socket.agent) + " lets it go on";

@@ -23,7 +23,7 @@ Examples:
 
 Exit codes:
   0  merged
-  1  merged, but a file was left out
+  1  merged, but a file was skipped
   2  wrong usage, or no trace in the input)";
 
 bool same_file(const std::string& a, const std::string& b) {

@@ -556,7 +556,7 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", "-host", "a,b", "sh"}, "unknown option -host", "here that is --hosts: tutti run --hosts a:8,b:2"},
            {{"run", "-hostfile", "h", "sh"}, "unknown option -hostfile", "here that is --hostfile FILE"},
            {{"run", "-n", "2", "--bind-to", "core", "sh"}, "unknown option --bind-to", "--bind core, socket or numa"},
-           {{"run", "--allow-run-as-root", "sh"}, "unknown option --allow-run-as-root", "leave it out"},
+           {{"run", "--allow-run-as-root", "sh"}, "unknown option --allow-run-as-root", "drop it"},
            {{"run", "--", "-np", "2", "sh"}, "'-np' stands where the program should", "come before the --"},
            {{"run", "4", "sh"}, "'4' stands where the program should", "tutti run -n 4 sh ..."},
            {{"run", "--rank", "3", "sh"}, "unknown option --rank", "--node-rank"},

@@ -64,7 +64,7 @@ TEST(InScheduler, ANumberWithoutACountIsAJobOfItsOwn) {
   EXPECT_THAT(alone.err, HasSubstr("Kubernetes numbers this node 3, but not how many there are: it runs alone"));
   const Ended nameless = run({"run", "--nnodes", "4", worker(), "print"}, pod);
   EXPECT_EQ(nameless.code, 2);
-  EXPECT_THAT(nameless.err, AllOf(HasSubstr("Kubernetes does not tell the address of node 0"),
+  EXPECT_THAT(nameless.err, AllOf(HasSubstr("Kubernetes does not report the address of node 0"),
                                   HasSubstr("give the pods a headless service")));
 }
 

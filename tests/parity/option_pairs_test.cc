@@ -148,7 +148,9 @@ int cross(const Program& program) {
     }
     ++count;
     EXPECT_TRUE(std::isfinite(trained[run].loss));
-    if (compared) EXPECT_NEAR(trained[run].loss, trained.at(*compared).loss, program.tolerance);
+    if (compared) {
+      EXPECT_NEAR(trained[run].loss, trained.at(*compared).loss, program.tolerance);
+    }
   }
   return count;
 }
@@ -215,7 +217,10 @@ std::vector<Trained> train_image(const std::vector<Run>& runs) {
       cli::TrainImageCommand command;
       const auto mistake = mistake_in(kImage, train_image_options(command), options);
       if (!mistake.empty()) throw std::runtime_error(mistake);
-      losses << fmt::format("{}\n", train_image_model(world, train, test, command.training).last_loss) << std::flush;
+      losses << fmt::format(
+                    "{}\n",
+                    train_image_model(world, train, test, command.training).training.last_loss.value_or(std::nan("")))
+             << std::flush;
     }
   };
   const auto outcomes = test::run_processes(2, body, {.watchdog = 280});
@@ -400,7 +405,7 @@ std::vector<Trained> train_gpt(const std::vector<Run>& runs) {
     Trained trained;
     const auto outcomes = test::run_threads(run.ranks, [&](Group& world) {
       const auto result = gpt::pretrain(world, planned, nullptr);
-      if (world.rank() == 0) trained.loss = result.last_loss;
+      if (world.rank() == 0) trained.loss = result.training.last_loss.value_or(std::nan(""));
     });
     EXPECT_EQ(test::describe(outcomes), "");
     all.push_back(std::move(trained));

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "tutti/base/error.h"
+#include "tutti/planning/schedules/schedule.h"
 
 namespace tutti {
 namespace {
@@ -58,6 +59,20 @@ TEST(StageLayers, BalancedIsOptimal) {
 
 TEST(StageLayers, AnEmbeddingThatCostsTwoLayers) {
   EXPECT_EQ(balanced_stages(std::vector<double>{2, 1, 1, 1, 1, 2}, 4), (Ranges{{0, 1}, {1, 3}, {3, 5}, {5, 6}}));
+}
+
+TEST(StageLayers, ARankHasTheStagesThatTheScheduleGivesIt) {
+  const Schedule v = make_schedule(ScheduleKind::kZeroBubbleV, {.ranks = 2, .microbatches = 4, .chunks = 2});
+  const Ranges ranges{{0, 2}, {2, 3}, {3, 4}, {4, 5}};
+  const auto first = stages_of_rank(v, ranges, 0), second = stages_of_rank(v, ranges, 1);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[0].layers, ranges[0]);
+  EXPECT_TRUE(first[0].is_first && !first[0].is_last);
+  EXPECT_EQ(first[1].layers, ranges[3]) << "a V ends where it begins";
+  EXPECT_TRUE(first[1].is_last && !first[1].is_first);
+  EXPECT_EQ(second[0].layers, ranges[1]);
+  EXPECT_EQ(second[1].layers, ranges[2]);
+  EXPECT_FALSE(second[0].is_first || second[1].is_last);
 }
 
 TEST(StageLayers, MistakesAreExplained) {

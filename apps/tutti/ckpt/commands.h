@@ -23,7 +23,7 @@ int ckpt_gpt2_command(std::vector<std::string> arguments);
 
 // --help, and the last of several values of an option, as all of them have.
 void dress(CLI::App& app, const char* footer, const char* synopsis);
-// The exit code; an error is told first.
+// The exit code; an error is reported first.
 int end_of(const CLI::App& app, const Result<int>& code);
 
 // open_tensors(), and a warning with the objects of a PyTorch file that are not read.

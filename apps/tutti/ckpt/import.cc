@@ -25,7 +25,7 @@ constexpr const char* kSynopsis = "tutti ckpt import PATH... OUTPUT [OPTIONS]";
 constexpr const char* kFooter = R"(
 Reads safetensors (one file, or a folder with an index like Hugging Face's) and files of torch.save(). It executes
 nothing from these: it reads dicts, lists, numbers, strings, tensors, and the shards of ShardedTensor. It skips other
-objects and lists them; where one holds tensors, --path or --tensor has to leave it out. It puts the files of several
+objects and lists them; where one holds tensors, --path or --tensor has to exclude it. It puts the files of several
 ranks together. A tensor is named by its path, as model.fc.weight; with --path model it is fc.weight. Scalars beside
 the tensors become values.
 

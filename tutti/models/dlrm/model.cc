@@ -172,6 +172,7 @@ Model::Model(const Group& world, const Architecture& architecture, TablePlacemen
   if (table_group_) {
     DataParallelOptions parallel;
     parallel.allow_empty_batches = true;
+    parallel.finite_check = FiniteCheck::kOff;  // the trainer checks the loss
     dense_->parallel.emplace(dense_->module, world.split(0, world.rank(), "dense").or_throw(), parallel);
   }
   dense_->optimizer.emplace(*dense_->module, dense_rule(options));

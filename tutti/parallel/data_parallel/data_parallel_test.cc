@@ -117,9 +117,7 @@ TEST(DataParallel, ShowsTheFirstDifferenceBetweenModels) {
   std::vector models = {std::make_shared<Branches>(3), std::make_shared<Branches>(3), std::make_shared<Branches>(4)};
   const auto outcomes = test::run_threads(3, [&](Group& world) {
     const auto error = error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); });
-    check_says(
-        error,
-        "tensor 1 of 4 is left.weight f32[2, 3] on rank 0, but left.weight f32[2, 4] on rank 2 (4 tensors there)");
+    check_says(error, "tensor 1 is left.weight f32[2, 3] on rank 0, but left.weight f32[2, 4] on rank 2");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
@@ -132,9 +130,9 @@ TEST(DataParallel, TellsAnotherTypeAndAnotherOrder) {
   for (const std::string name : {"b", "a"}) turned[1]->register_parameter(name, at::ones({2}));
   const auto outcomes = test::run_threads(2, [&](Group& world) {
     check_says(error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); }),
-               "tensor 3 of 4 is right.weight f32[2, 3] on rank 0, but right.weight f64[2, 3] on rank 1");
+               "tensor 3 is right.weight f32[2, 3] on rank 0, but right.weight f64[2, 3] on rank 1");
     check_says(error_of([&] { Reducer reducer(turned[world.rank()], world, kPlain); }),
-               "tensor 1 of 2 is a f32[2] on rank 0, but b f32[2] on rank 1");
+               "tensor 1 is a f32[2] on rank 0, but b f32[2] on rank 1");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
@@ -147,8 +145,7 @@ TEST(DataParallel, TellsAMissingParameterAndAFrozenOne) {
   const auto outcomes = test::run_threads(2, [&](Group& world) {
     check_says(error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); }),
                "left.weight f32[2, 3] (not trained) on rank 1");
-    check_says(error_of([&] { DataParallel ddp(extra[world.rank()], world, kPlain); }),
-               "but more f32[1] on rank 1 (5 tensors there)");
+    check_says(error_of([&] { DataParallel ddp(extra[world.rank()], world, kPlain); }), "but more f32[1] on rank 1");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Which gradients of a step are there: what tells DataParallel when a bucket may go, and what is missing at the end.
+// Which gradients of a step are ready: when a bucket may be launched, and what is missing at the end.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,7 +21,7 @@ class GradientArrivals {
   bool learning() const { return learning_; }
   // How often each came in this step, of every step from now on. Those that never came do not take part any more.
   void learn(const std::vector<std::int64_t>& counts);
-  void leave_out(std::size_t gradient) { expected_[gradient] = 0; }  // it is never waited for
+  void skip(std::size_t gradient) { expected_[gradient] = 0; }  // it is never waited for
 
   bool takes_part(std::size_t gradient) const { return learning_ || expected_[gradient] > 0; }
   bool came(std::size_t gradient) const { return arrived_[gradient] > 0; }

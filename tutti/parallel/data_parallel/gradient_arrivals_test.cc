@@ -27,7 +27,7 @@ TEST(GradientArrivals, EachIsExpectedOnceAStep) {
 
 TEST(GradientArrivals, WhatIsLeftOutIsNeverMissing) {
   GradientArrivals arrivals(2);
-  arrivals.leave_out(0);
+  arrivals.skip(0);
   arrivals.begin_step();
   EXPECT_FALSE(arrivals.takes_part(0));
   EXPECT_EQ(arrivals.note(0), Arrival::kTooOften);

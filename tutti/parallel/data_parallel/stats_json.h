@@ -1,5 +1,5 @@
 #pragma once
-// What DataParallel tells of itself, as JSON: what torch's DDP logging data is for.
+// The statistics of DataParallel as JSON, in the place of torch's DDP logging data.
 #include <string>
 
 #include "tutti/parallel/data_parallel/options.h"

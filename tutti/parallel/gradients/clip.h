@@ -1,7 +1,6 @@
 #pragma once
-// Gradient clipping. These act on `.grad`, which has to be the average already: after DataParallel::finish(), with an
-// unsharded optimizer. Of an Optimizer or a ShardedOptimizer use its own functions, which clip within the pass of the
-// step.
+// Gradient clipping of `.grad`, which must be the average already: after DataParallel::finish(), for optimizers that
+// are not Tutti's. Optimizer and ShardedOptimizer have functions of their own, which clip within the pass of the step.
 #include <span>
 
 #include "tutti/parallel/gradients/norm.h"

@@ -1,9 +1,9 @@
-// What a step is made of: gradients are taken from the Reducer (in stage 2 while backward() still runs), averaged,
-// stepped, and the new weights given to all. Ranks of one host do that in each other's memory, between two meetings: at
-// the first everybody's backward() is over, so that weights may be written; at the second all have been written.
+// A step: gradients come from the Reducer (in stage 2 while backward() still runs), are averaged and stepped, and the
+// new weights go to all ranks. Ranks of one host do that in each other's memory, between two barriers: after the first
+// every backward() is over, so weights may be written; after the second all weights are written.
 //
-// Stage 2 averages bucket by bucket. In shared memory that is work, done between two meetings; over links it is
-// waiting, and backward() goes on meanwhile.
+// Stage 2 averages bucket by bucket. In shared memory the calling thread averages, between two barriers. Over links the
+// averages are in flight while backward() resumes.
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
@@ -38,7 +38,7 @@ Work average_async(const Group& group, const at::Tensor& packed) {
 }
 
 // For traces: "fc1.weight f32[1179648]".
-auto words(const Shard& shard) {
+auto text_of_shard(const Shard& shard) {
   return [&shard] { return fmt::format("{} {}[{}]", shard.name, name(shard.dtype), shard.weight.numel()); };
 }
 
@@ -74,7 +74,7 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
     State::refuse_non_finite(fmt::format(", in step {} of this DataParallel; {}", reducer_.stats().steps, weights),
                              "; FiniteCheck::kThrow looks before any weight is stepped");
   }
-  PeerGradients meet(std::span<Shard* const> shards) const;
+  PeerGradients gradients_of_peers(std::span<Shard* const> shards) const;
   void average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where);
   AverageByCollectives begin_average(Shard& shard, AveragesIn where);
   void average_packed();
@@ -89,12 +89,12 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
   const bool as_data_parallel_;  // averages by the calls that DataParallel would make
   const bool checks_;            // FiniteCheck::kInReduction
   Shards shards_;
-  std::vector<Shard*> steps_;  // with a gradient in this step, in the order in which they came
+  std::vector<Shard*> steps_;  // with a gradient in this step, in the order of arrival
   struct BucketOnItsWay {
     Work packed{};
     std::vector<std::pair<Shard*, AverageByCollectives>> shards{};
   };
-  std::deque<BucketOnItsWay> on_their_way_;  // stage 2, what the peers cannot reach: the oldest first
+  std::deque<BucketOnItsWay> on_their_way_;  // stage 2, what peers cannot read: the oldest first
   std::vector<at::Tensor> packed_;           // stage 1, as_data_parallel_: ranges to be averaged in this step
   bool finished_ = false;                    // the Reducer has handed over all
   bool averaged_ = false;
@@ -162,13 +162,13 @@ void OfDataParallel::consume(std::span<const ConsumedGradient> bucket, const at:
   while (on_their_way_.size() > kBucketsOnTheirWay) end_oldest_bucket();
 }
 
-PeerGradients OfDataParallel::meet(std::span<Shard* const> shards) const {
+PeerGradients OfDataParallel::gradients_of_peers(std::span<Shard* const> shards) const {
   const GroupRegion region(group, kWaitingShards);
   return {group, shards};
 }
 
 void OfDataParallel::average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where) {
-  const GroupRegion region(group, "average with peers", words(shard));
+  const GroupRegion region(group, "average with peers", text_of_shard(shard));
   keep_averages(group, shard, gradients, where, number_of(shard), findings);
 }
 
@@ -226,7 +226,7 @@ void OfDataParallel::finish() {
 void OfDataParallel::average() {
   if (averaged_) return;
   std::optional<PeerGradients> peers;
-  count_exposed([&] { peers.emplace(meet(steps_)); });
+  count_exposed([&] { peers.emplace(gradients_of_peers(steps_)); });
   average_packed();
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     if (const auto gradients = peers->of(k); !gradients.empty())
@@ -241,7 +241,7 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
   const Update update = next_update(shard);
   const StepCheck check{.number = number_of(shard), .watch = checks_ ? &findings.non_finite : nullptr};
   if (!shard.averaged && !gradients.empty() && !shard.weights.empty()) {
-    const GroupRegion region(group, "average and step with peers", words(shard));
+    const GroupRegion region(group, "average and step with peers", text_of_shard(shard));
     average_and_step(group, shard, gradients, update, check);
   } else {
     if (!shard.averaged) {
@@ -250,7 +250,7 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
       else
         average_with_peers(shard, gradients, AveragesIn::kGradient);
     }
-    const GroupRegion region(group, "step and give to peers", words(shard));
+    const GroupRegion region(group, "step and give to peers", text_of_shard(shard));
     step_averaged(group, shard, update, check);
   }
   shard.weight.unsafeGetTensorImpl()->bump_version();  // autograd must see that saved weights were overwritten
@@ -259,28 +259,28 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
 void OfDataParallel::step() {
   if (steps_.empty()) return;
   std::optional<PeerGradients> peers;
-  bool meet_at_end = false;
+  bool barrier_at_end = false;
   count_exposed([&] {
     if (!averaged_) {
-      peers.emplace(meet(steps_));
+      peers.emplace(gradients_of_peers(steps_));
       return;
     }
     const GroupRegion region(group, kWaitingShards);
     if (checks_)
       refuse_non_finite("the weights are as they were");
     else
-      barrier(group);  // everybody's backward() is over
+      barrier(group);  // every backward() is over
   });
   if (refused) return;
   average_packed();
   // What backward() made last is still in the caches.
   for (std::size_t k = steps_.size(); k-- > 0;) {
     step_one(*steps_[k], peers ? peers->of(k) : std::span<std::byte* const>());
-    meet_at_end = meet_at_end || !steps_[k]->weights.empty() || (peers && !peers->of(k).empty());
+    barrier_at_end = barrier_at_end || !steps_[k]->weights.empty() || (peers && !peers->of(k).empty());
   }
   count_exposed([&] {
     give_by_collectives();
-    if (!checks_ && !(meet_at_end && group.size() > 1)) return;
+    if (!checks_ && !(barrier_at_end && group.size() > 1)) return;
     const GroupRegion region(group, kWaitingShards);
     if (checks_)
       refuse_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
@@ -289,7 +289,7 @@ void OfDataParallel::step() {
   });
 }
 
-// The weights that the peers cannot reach; of small parameters all that lie together.
+// The weights that peers cannot read; of small parameters the whole pack.
 void OfDataParallel::give_by_collectives() {
   const auto gather = [&](DType dtype, std::byte* all, std::int64_t part) {
     if (part == 0) return;

@@ -67,55 +67,21 @@ class Optimizer {
   double scale_, limit_;  // of the next step()
 };
 
-class Sgd : public Optimizer {
+// An Optimizer whose rule is known by name.
+template <class Options>
+class RuleOptimizer : public Optimizer {
  public:
-  explicit Sgd(const torch::nn::Module& module, SgdOptions options = {}, std::vector<ParameterGroup> groups = {})
+  explicit RuleOptimizer(const torch::nn::Module& module, Options options = {}, std::vector<ParameterGroup> groups = {})
       : Optimizer(module, options, std::move(groups)) {}
-  explicit Sgd(std::vector<at::Tensor> parameters, SgdOptions options = {}, std::vector<ParameterGroup> groups = {})
+  explicit RuleOptimizer(std::vector<at::Tensor> parameters, Options options = {},
+                         std::vector<ParameterGroup> groups = {})
       : Optimizer(std::move(parameters), options, std::move(groups)) {}
 };
-
-class Adam : public Optimizer {
- public:
-  explicit Adam(const torch::nn::Module& module, AdamOptions options = {}, std::vector<ParameterGroup> groups = {})
-      : Optimizer(module, options, std::move(groups)) {}
-  explicit Adam(std::vector<at::Tensor> parameters, AdamOptions options = {}, std::vector<ParameterGroup> groups = {})
-      : Optimizer(std::move(parameters), options, std::move(groups)) {}
-};
-
-class AdamW : public Optimizer {
- public:
-  explicit AdamW(const torch::nn::Module& module, AdamWOptions options = {}, std::vector<ParameterGroup> groups = {})
-      : Optimizer(module, options, std::move(groups)) {}
-  explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions options = {}, std::vector<ParameterGroup> groups = {})
-      : Optimizer(std::move(parameters), options, std::move(groups)) {}
-};
-
-class Adagrad : public Optimizer {
- public:
-  explicit Adagrad(const torch::nn::Module& module, AdagradOptions options = {},
-                   std::vector<ParameterGroup> groups = {})
-      : Optimizer(module, options, std::move(groups)) {}
-  explicit Adagrad(std::vector<at::Tensor> parameters, AdagradOptions options = {},
-                   std::vector<ParameterGroup> groups = {})
-      : Optimizer(std::move(parameters), options, std::move(groups)) {}
-};
-
-class Lion : public Optimizer {
- public:
-  explicit Lion(const torch::nn::Module& module, LionOptions options = {}, std::vector<ParameterGroup> groups = {})
-      : Optimizer(module, options, std::move(groups)) {}
-  explicit Lion(std::vector<at::Tensor> parameters, LionOptions options = {}, std::vector<ParameterGroup> groups = {})
-      : Optimizer(std::move(parameters), options, std::move(groups)) {}
-};
-
-// Steps matrices. Parameters of other dimensions must be in `groups`, with another rule (matrix_rule.h).
-class Muon : public Optimizer {
- public:
-  explicit Muon(const torch::nn::Module& module, MuonOptions options = {}, std::vector<ParameterGroup> groups = {})
-      : Optimizer(module, options, std::move(groups)) {}
-  explicit Muon(std::vector<at::Tensor> parameters, MuonOptions options = {}, std::vector<ParameterGroup> groups = {})
-      : Optimizer(std::move(parameters), options, std::move(groups)) {}
-};
+using Sgd = RuleOptimizer<SgdOptions>;
+using Adam = RuleOptimizer<AdamOptions>;
+using AdamW = RuleOptimizer<AdamWOptions>;
+using Adagrad = RuleOptimizer<AdagradOptions>;
+using Lion = RuleOptimizer<LionOptions>;
+using Muon = RuleOptimizer<MuonOptions>;  // matrices; the other parameters must be in groups (matrix_rule.h)
 
 }  // namespace tutti

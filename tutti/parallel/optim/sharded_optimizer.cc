@@ -1,9 +1,8 @@
-// What all stages have in common; the rest is in what stands behind: data_parallel_shards.cc,
-// fully_sharded/fully_sharded_optimizer.cc.
+// What all stages share. The rest is in data_parallel_shards.cc and fully_sharded/fully_sharded_optimizer.cc.
 //
-// A rank that has run out of data (join_uneven()) still has its part of the weights to step, but does not run the
-// program's loop: what the loop does with the optimizer, and at which rates, the leader of those with data tells it,
-// before each of them does it.
+// A rank that has run out of data (join_uneven()) still steps its part of the weights, but does not run the program's
+// loop. The leader of the ranks with data broadcasts each call on the optimizer, with its learning rates, before the
+// ranks make it.
 #include "tutti/parallel/optim/sharded_optimizer.h"
 
 #include <ATen/Functions.h>
@@ -106,7 +105,7 @@ Update ShardedOptimizer::State::next_update(Shard& shard) {
 
 GradientNorm ShardedOptimizer::State::clip_grad_norm(double max_norm) {
   finish();
-  tell(Deed::kClip, max_norm);
+  announce(Call::kClip, max_norm);
   return clip(max_norm);
 }
 
@@ -129,13 +128,13 @@ std::int64_t ShardedOptimizer::State::zero_averages() {
 
 void ShardedOptimizer::State::make_step() {
   finish();
-  tell(Deed::kStep);
+  announce(Call::kStep);
   step_and_end();
   if (refused) throw Exception(*refused);
 }
 
-void ShardedOptimizer::State::leave_out_step() {
-  if (is_finished()) tell(Deed::kLeaveOut);
+void ShardedOptimizer::State::skip_step() {
+  if (is_finished()) announce(Call::kSkip);
   end_step();
 }
 
@@ -175,33 +174,33 @@ void ShardedOptimizer::State::end_step() {
   limit = std::numeric_limits<double>::infinity();
 }
 
-void ShardedOptimizer::State::tell(Deed deed, double max_norm) {
+void ShardedOptimizer::State::announce(Call call, double max_norm) {
   const auto from = leader();
   if (!from) return;
-  std::vector<double> words = {double(deed), max_norm, limit};
+  std::vector<double> values = {double(call), max_norm, limit};
   for (std::size_t g = 0; g < rules.size(); ++g) {
-    words.push_back(learning_rate(rules[g]));
-    words.push_back(weight_decay(rules[g]));
+    values.push_back(learning_rate(rules[g]));
+    values.push_back(weight_decay(rules[g]));
   }
-  broadcast(group, std::span(words), *from);
+  broadcast(group, std::span(values), *from);
 }
 
 void ShardedOptimizer::State::follow(int leader) {
   for (;;) {
-    std::vector<double> words(3 + 2 * rules.size());
-    broadcast(group, std::span(words), leader);
-    limit = words[2];
+    std::vector<double> values(3 + 2 * rules.size());
+    broadcast(group, std::span(values), leader);
+    limit = values[2];
     for (std::size_t g = 0; g < rules.size(); ++g) {
-      rules.set_lr(words[3 + 2 * g], g);
-      rules.set_weight_decay(words[4 + 2 * g], g);
+      rules.set_lr(values[3 + 2 * g], g);
+      rules.set_weight_decay(values[4 + 2 * g], g);
     }
-    switch (Deed(int(words[0]))) {
-      case Deed::kClip:
-        clip(words[1]);
+    switch (Call(int(values[0]))) {
+      case Call::kClip:
+        clip(values[1]);
         break;
-      case Deed::kStep:
+      case Call::kStep:
         return step_and_end();
-      case Deed::kLeaveOut:
+      case Call::kSkip:
         return end_step();
     }
   }
@@ -231,7 +230,7 @@ void ShardedOptimizer::clip_grad_value(double limit) {
 }
 
 void ShardedOptimizer::zero_grad() {
-  state_->leave_out_step();
+  state_->skip_step();
   state_->zero_grad();
 }
 double ShardedOptimizer::lr(std::size_t group) const { return learning_rate(state_->rules[group]); }

@@ -50,8 +50,7 @@ struct ShardedOptimizerOptions {
 // first difference; and calls its functions alike.
 //
 // While it lives the memory of parameters is the group's (the tensors stay the same), and peers write to it inside
-// step(). `.grad` is nothing to rely on: of a large parameter (DataParallelOptions::in_place_bytes) mostly what this
-// rank's own backward() made, of a small one nothing, in stage 2 of all nothing.
+// step(). Do not read `.grad` after step(): it may hold this rank's local gradient or be undefined.
 class ShardedOptimizer {
  public:
   template <class M>
@@ -76,8 +75,8 @@ class ShardedOptimizer {
 
   // Between backward() and step(), once: finishes the step of DataParallel and averages. The norm of all averages
   // together, the same on every rank; step() then scales them as tutti::clip_grad_norm() does. Where the norm is not
-  // finite nothing is scaled, and every rank is told the same parameter and rank: call zero_grad() instead of step()
-  // to leave the step out.
+  // finite nothing is scaled, and every rank gets the same sentence: call zero_grad() instead of step() to skip the
+  // step.
   GradientNorm clip_grad_norm(double max_norm);
   // Stages 1 and 2, after clip_grad_norm() and before step(): how many of the averages that its norm is of are exactly
   // 0. Every rank calls.

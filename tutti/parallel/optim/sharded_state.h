@@ -1,5 +1,5 @@
 #pragma once
-// What stands behind a ShardedOptimizer: where averages come from and where new weights go differs between the stages.
+// The state of a ShardedOptimizer. Stages differ in where averages come from and where new weights go.
 #include <limits>
 #include <memory>
 #include <optional>
@@ -35,7 +35,7 @@ struct ShardedOptimizer::State {
   GradientNorm clip_grad_norm(double max_norm);
   std::int64_t zero_averages();
   void make_step();
-  void leave_out_step();
+  void skip_step();
   // The same on a rank that has run out, until the others' step is over: it asks their leader what they do.
   void follow(int leader);
 
@@ -54,8 +54,8 @@ struct ShardedOptimizer::State {
   std::optional<Error> refused;  // by step(): a gradient was not finite; the same on every rank
 
  private:
-  enum class Deed { kClip, kStep, kLeaveOut };
-  void tell(Deed deed, double max_norm = 0);
+  enum class Call { kClip, kStep, kSkip };
+  void announce(Call call, double max_norm = 0);
   GradientNorm clip(double max_norm);
   void step_and_end();
   void end_step();

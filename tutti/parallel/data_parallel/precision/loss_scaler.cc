@@ -14,7 +14,7 @@ namespace {
 // Losses are multiplied by it in f32, and averages divided by it.
 bool usable(double scale) { return float(scale) > 0 && std::isfinite(float(scale)) && std::isfinite(float(1 / scale)); }
 
-[[noreturn]] void tell_that_no_scale_helps(const Reducer& reducer, double scale) {
+[[noreturn]] void reject_useless_scale(const Reducer& reducer, double scale) {
   const auto found = reducer.non_finite();
   throw Exception(Error{
       .code = Code::kAborted,
@@ -58,7 +58,7 @@ void LossScaler::update() {
   State next{.scale = state_.scale};
   if (reducer_.skips_step()) {
     next.scale *= options_.backoff_factor;
-    if (!usable(next.scale)) tell_that_no_scale_helps(reducer_, state_.scale);
+    if (!usable(next.scale)) reject_useless_scale(reducer_, state_.scale);
   } else {
     next.good_steps = state_.good_steps + 1;
     if (next.good_steps == options_.growth_interval) {

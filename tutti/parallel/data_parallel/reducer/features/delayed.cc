@@ -10,7 +10,7 @@ class DelayedGradients final : public ReducerFeature {
  public:
   explicit DelayedGradients(State& core) TUTTI_REQUIRES(core.mutex)
       : numbers_(core.numbers_of(Route::kDelayed)), buckets_(core.buckets_of(numbers_)) {
-    for (const auto index : numbers_) core.arrivals->leave_out(index);
+    for (const auto index : numbers_) core.arrivals->skip(index);
   }
 
   bool takes_part(State& core, std::size_t parameter) override TUTTI_REQUIRES(core.mutex) {

@@ -25,7 +25,7 @@ class StaticGraph final : public ReducerFeature {
     for (std::size_t i = 0; i < core.parameters.size(); ++i)
       if (least[i] != most[i]) reject_differing_graphs(core, i, give);
     core.arrivals->learn(most);
-    for (const auto index : core.numbers_of(Route::kDelayed)) core.arrivals->leave_out(index);
+    for (const auto index : core.numbers_of(Route::kDelayed)) core.arrivals->skip(index);
   }
 
  private:
