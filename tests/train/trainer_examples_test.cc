@@ -1,5 +1,6 @@
 // examples/trainer with data that the tests make: what is learned, and that a finished run is resumed, not repeated.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -36,7 +37,7 @@ TEST_F(TrainerExamples, PicturesOfAFolder) {
       file << "P5 8 8 255\n";
       for (int row = 0; row < 8; ++row)
         for (int column = 0; column < 8; ++column)
-          file.put(char(100 * (((label == "lines" ? row : column) + n) % 2) + (7 * n + 3 * row + 5 * column) % 27));
+          file.put(char(200 * ((label == "lines" ? row : column) % 2) + (7 * n + 3 * row + 5 * column) % 50));
     }
   }
   EXPECT_THAT(run("pictures", "data", 2).out, HasSubstr("step 60: 1.000 of the pictures are right"));
