@@ -63,11 +63,6 @@ LayerContext make_context(const TransformerConfig& given, Parallel parallel) {
   return context;
 }
 
-at::Tensor run(const Transformer::RunPart& wrapper, torch::nn::Module& part,
-               const std::function<at::Tensor()>& forward) {
-  return wrapper ? wrapper(part, forward) : run_block_by(part, forward);
-}
-
 void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
                   torch::OrderedDict<std::string, at::Tensor> into, const std::optional<at::Device>& device) {
   for (auto& entry : into) {
@@ -143,15 +138,6 @@ std::optional<int> Transformer::chunk_of(std::string_view parameter) const {
   return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
 }
 
-std::vector<std::shared_ptr<torch::nn::Module>> Transformer::parts() const {
-  std::vector<std::shared_ptr<torch::nn::Module>> found;
-  if (embedding_) found.push_back(embedding_);
-  for (const auto& blocks : blocks_) found.insert(found.end(), blocks.begin(), blocks.end());
-  if (final_norm_) found.push_back(final_norm_);
-  if (output_layer_) found.push_back(output_layer_);
-  return found;
-}
-
 ForwardContext Transformer::context_of(const MicroBatch& batch) {
   if (batch.tokens.defined() && positions_.device() != batch.tokens.device())
     positions_ = positions_.to(batch.tokens.device());
@@ -177,20 +163,20 @@ at::Tensor Transformer::embed(const MicroBatch& batch) {
 
 at::Tensor Transformer::hidden(int chunk, const MicroBatch& batch, const at::Tensor& input) {
   const bool is_first = stages()[std::size_t(chunk)].is_first;
-  const at::Tensor x = is_first ? run(run_part_, *embedding_, [&] { return embed(batch); }) : input;
+  const at::Tensor x = is_first ? run_block_by(*embedding_, [&] { return embed(batch); }) : input;
   std::vector<TensorFunction> layers;
   for (const auto& block : blocks_[std::size_t(chunk)])
-    layers.push_back([block, wrapper = run_part_, context = context_of(batch)](const at::Tensor& x) {
-      return run(wrapper, *block, [&] { return block->forward(x, context); });
+    layers.push_back([block, context = context_of(batch)](const at::Tensor& x) {
+      return run_block_by(*block, [&] { return block->forward(x, context); });
     });
   return run_layers(layers, x, options_.recompute);
 }
 
 at::Tensor Transformer::logits(int chunk, const MicroBatch& batch, const at::Tensor& input) {
   const at::Tensor x = hidden(chunk, batch, input);
-  const at::Tensor normed = run(run_part_, *final_norm_, [&] { return final_norm_->forward(x); });
+  const at::Tensor normed = run_block_by(*final_norm_, [&] { return final_norm_->forward(x); });
   torch::nn::Module& output = output_layer_ ? static_cast<torch::nn::Module&>(*output_layer_) : *embedding_;
-  return run(run_part_, output, [&] {
+  return run_block_by(output, [&] {
     const at::Tensor& weight = output_layer_ ? output_layer_->weight : word_embedding_->weight;
     return column_parallel_linear(parallel().tensor, transformer::for_product(config(), normed), weight, {},
                                   parallel().sequence_parallel);

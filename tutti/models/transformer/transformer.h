@@ -9,13 +9,14 @@
 //   ddp.forward(tutti::MicroBatch{.tokens = tokens, .targets = targets}).backward();  // i64 [32, batch]
 //
 // Activations are [rows, batch, hidden]; rows are positions of the sequence. The model keeps copies of what it is made
-// from. Parameters have the names of planning/transformer_config.h on every grid, and the same first values, which
-// depend on the seed and the name. Dropout depends on the seed, the step, the micro batch and the layer, not on the
-// grid. So a run on any grid has the losses of one process, to rounding.
+// from. The embedding, each layer, the last norm and the output layer run by run_block(), so a FullySharded can name
+// them:
+// {.blocks = {"decoder.layers.*"}}. Parameters have the names of planning/transformer_config.h on every grid, and the
+// same first values, which depend on the seed and the name. Dropout depends on the seed, the step, the micro batch and
+// the layer, not on the grid. So a run on any grid has the losses of one process, to rounding.
 #include <torch/nn/module.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -81,16 +82,7 @@ class Transformer : public torch::nn::Module {
   // The one chunk of this rank that uses a parameter; none where two do (a tied embedding at both ends).
   std::optional<int> chunk_of(std::string_view parameter) const;
 
-  // The modules that hold weights, in the order in which forward() uses them: the embedding, the layers, the last norm,
-  // the output layer. A tied output is computed with the embedding's weight, after the last norm.
-  std::vector<std::shared_ptr<torch::nn::Module>> parts() const;
-  // How forward() runs one of parts(): `run` gets the module and a function that computes its result. For wrappers that
-  // bring weights in before and let them go after. None: run_block_by(), so that a FullySharded may name the parts, for
-  // example {.blocks = {"decoder.layers.*"}}.
-  using RunPart = std::function<at::Tensor(torch::nn::Module& part, const std::function<at::Tensor()>& forward)>;
-  void set_run_part(RunPart run) { run_part_ = std::move(run); }
-
-  // A model with copies of the weights, on `device` if there is one. It has no set_run_part().
+  // A model with copies of the weights, on `device` if there is one.
   std::shared_ptr<torch::nn::Module> clone(const c10::optional<at::Device>& device = c10::nullopt) const override;
 
  private:
@@ -101,7 +93,6 @@ class Transformer : public torch::nn::Module {
   LayerContext context_;
   TransformerOptions options_;
   at::Tensor positions_;  // i64 [rows of the sequence, 1]
-  RunPart run_part_;
   bool has_first_ = false;
   std::shared_ptr<torch::nn::Module> embedding_;
   std::shared_ptr<VocabParallelEmbeddingImpl> word_embedding_, output_layer_;

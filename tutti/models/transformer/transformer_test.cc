@@ -244,25 +244,6 @@ TEST(Transformer, IsAValue) {
   EXPECT_EQ(moved.forward(batch).item<double>(), changed) << "the weights of a copy are its own";
 }
 
-// forward() runs every part through the hook, once, in the order of parts(); recomputed layers twice.
-TEST(Transformer, RunsItsPartsInOnePlace) {
-  Transformer model(config_of([](TransformerConfig& c) { c.tied = false; }));
-  std::vector<const torch::nn::Module*> ran, expected;
-  model.set_run_part([&](torch::nn::Module& part, const std::function<at::Tensor()>& forward) {
-    ran.push_back(&part);
-    return forward();
-  });
-  const at::Tensor words = at::randint(11, {6, 3}, at::kLong);
-  model.forward({.tokens = words, .targets = words});
-  std::size_t weights = 0;
-  for (const auto& part : model.parts()) {
-    expected.push_back(part.get());
-    weights += part->parameters().size();
-  }
-  EXPECT_EQ(ran, expected);
-  EXPECT_EQ(weights, model.parameters().size()) << "all weights are in a part";
-}
-
 // Attention and MLP in parallel, of one norm (GPT-J, PaLM): x + attention(norm(x)) + mlp(norm(x)).
 class ParallelBlock : public TransformerModule {
  public:
