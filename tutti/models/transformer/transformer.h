@@ -9,11 +9,10 @@
 //   ddp.forward(tutti::MicroBatch{.tokens = tokens, .targets = targets}).backward();  // i64 [32, batch]
 //
 // Activations are [rows, batch, hidden]; rows are positions of the sequence. The model keeps copies of what it is made
-// from. The embedding, each layer, the last norm and the output layer run by run_block(), so a FullySharded can name
-// them:
-// {.blocks = {"decoder.layers.*"}}. Parameters have the names of planning/transformer_config.h on every grid, and the
-// same first values, which depend on the seed and the name. Dropout depends on the seed, the step, the micro batch and
-// the layer, not on the grid. So a run on any grid has the losses of one process, to rounding.
+// from. The embedding, each layer, the last norm and the output layer run by run_block_by(), so a FullySharded can name
+// them: {.blocks = {"decoder.layers.*"}}. Parameters have the names of planning/transformer_config.h on every grid, and
+// the same first values, which depend on the seed and the name. Dropout depends on the seed, the step, the micro batch
+// and the layer, not on the grid. So a run on any grid has the losses of one process, to rounding.
 #include <torch/nn/module.h>
 
 #include <cstdint>

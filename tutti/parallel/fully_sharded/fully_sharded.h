@@ -85,7 +85,7 @@ struct FullyShardedOptions {
   // a gradient has a NaN or an infinity; weights stay as they were. kReport: see non_finite(). kOff: no check.
   FiniteCheck finite_check = FiniteCheck::kThrow;
   bool share_on_host = true;         // one copy of the weights for all ranks, where they are all on one host
-  bool heap_tensors = true;          // as in DataParallelOptions
+  bool heap_tensors = true;          // as in ComputeOptions (tensor/compute.h)
   bool allow_empty_batches = false;  // likewise
   // The destructor gathers the weights, so that the model is whole on every rank afterwards (collective; each rank
   // needs the memory). false, or where an exception unwinds the stack or the group has failed: the parameters are
