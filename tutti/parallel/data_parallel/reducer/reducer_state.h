@@ -6,6 +6,7 @@
 
 #include "tutti/base/mutex.h"
 #include "tutti/base/thread.h"
+#include "tutti/comm/agree.h"
 #include "tutti/parallel/data_parallel/buckets.h"
 #include "tutti/parallel/data_parallel/gradient_arrivals.h"
 #include "tutti/parallel/data_parallel/option_pairs.h"
