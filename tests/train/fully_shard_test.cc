@@ -17,7 +17,7 @@ std::vector<double> losses(int ranks, const std::string& type) {
   EXPECT_EQ(run.code, 0) << run.err;
   std::vector<double> found;
   for (const auto& line : split(run.out, '\n'))
-    if (line.starts_with("step ")) found.push_back(parse_double(line.substr(line.rfind(' ') + 1)).value_or(-1));
+    if (line.find("step ") != std::string::npos) found.push_back(parse_double(line.substr(line.rfind(' ') + 1)).value_or(-1));
   EXPECT_EQ(found.size(), 4u) << run.out;
   found.resize(4);
   return found;
