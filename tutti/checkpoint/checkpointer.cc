@@ -39,7 +39,7 @@ Checkpointer::Checkpointer(const Group& world, CheckpointerOptions options)
     node_folders_ = std::make_shared<NodeFolders>(meet_node_folders(world_, options_.folder).or_throw());
     lock_folder();
   } else {
-    lock_folder();  // first: who has it tidies up, and takes what check_shared_folder() leaves there for a moment along
+    lock_folder();  // first: the owner of the lock removes leftovers, files of check_shared_folder() included
     check_shared_folder(world_, options_.folder).or_throw();
   }
   const SaveOptions save{.keep = options_.keep, .keep_every = options_.keep_every};

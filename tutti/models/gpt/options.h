@@ -1,5 +1,5 @@
 #pragma once
-// What a pre-training of a GPT is told: apps/options/pretrain_gpt_options.h makes it of a command line. No LibTorch
+// The options of a GPT's pre-training. apps/options/pretrain_gpt_options.h makes them from a command line. No LibTorch
 // here.
 #include <cstdint>
 #include <optional>
