@@ -75,8 +75,9 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"adamw_stage_2", {"--optimizer", "adamw", "--sharded", "on", "--stage", "2", "--loader-threads", "2"}, 35},
         Way{"loss_scaler", {"--optimizer", "adagrad", "--compress", "f16", "--overlap", "on"}, 35},
         Way{"accumulated",
-            {"--nesterov", "--lr", "0.02", "--accumulate", "2", "--precision", "bf16", "--check-replicas", "5"},
-            20},
+            {"--nesterov", "--lr", "0.02", "--accumulate", "2", "--precision", "bf16", "--max-steps", "6",
+             "--check-replicas", "5"},
+            10},
         Way{"power_sgd", {"--lr", "0.002", "--compress", "powersgd", "--overlap", "on"}, 35}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -12,6 +12,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/peer_memory.h"
+#include "tutti/tensor/caching_allocator.h"
 
 namespace tutti {
 namespace {
@@ -101,6 +102,7 @@ Shards make_shards(const Group& group, const std::string& rule, const std::vecto
                 shared_memory(group, parameters[i].numel(), parameters[i].options().requires_grad(false)), 0);
     }
     for (const auto type : {at::kFloat, at::kDouble}) pack_small(group, parameters, shards, type);
+    release_idle_tensor_memory();  // where the parameters were: a step makes fewer blocks of their sizes
   }
 
   std::vector<std::span<std::byte>> buffers;
