@@ -28,11 +28,12 @@ packages_for() {
     case $part in
       core) printf '%s\n' g++ cmake ninja-build libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libssl-dev zlib1g-dev libpcre2-dev libcurl4-openssl-dev libhwloc-dev pkg-config ;;
       torch) printf '%s\n' libtorch-dev libopenblas0-pthread ;;
-      tests) printf '%s\n' libgtest-dev libgmock-dev python3 iproute2 ;;
+      tests) printf '%s\n' libgtest-dev libgmock-dev python3 python3-yaml iproute2 ;;
       python) printf '%s\n' python3-torch python3-numpy python3-venv ;;
       data) printf '%s\n' dataset-fashion-mnist ;;
       engines) printf '%s\n' libgloo-dev libopenmpi-dev openmpi-bin ;;
       bench) printf '%s\n' gnuplot-nox iperf3 iproute2 ;;
+      docs) printf '%s\n' doxygen chromium fonts-dejavu-core python3-venv ;;
       clang) printf '%s\n' clang ;;
       wheel) printf '%s\n' python3-pip unzip ;;
       *) die "packages_for: no part $part" ;;

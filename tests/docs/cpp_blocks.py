@@ -1,4 +1,4 @@
-"""Every ```cpp block of README.md and docs/*.md compiles.
+"""Checks that every ```cpp block of the documents compiles.
 
 usage: cpp_blocks.py core|torch ROOT COMPILER
 
@@ -59,7 +59,7 @@ def main(part, root, compiler):
               if block.language == "cpp" and not block.origin and (block.words == ["core"]) == (part == "core")]
     if not blocks:
         wrong.append(f"no block for {part} was found: is {root} the repository?")
-    command = shlex.split(compiler) + ["-std=c++20", "-fsyntax-only", "-I", root, "-x", "c++", "-"]
+    command = shlex.split(compiler) + ["-std=c++20", "-fsyntax-only", "-Wno-return-type", "-I", root, "-x", "c++", "-"]
     compiled = subprocess.run(command, input=translation_unit(part, folder, blocks), text=True, capture_output=True)
     print(compiled.stderr, end="")
     if compiled.returncode != 0:
