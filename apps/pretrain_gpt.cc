@@ -23,7 +23,7 @@ The last rank prints.
 Examples:
   pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64
       --micro-batch-size 4 --mock-data --vocab-size 127 --train-iters 20 --lr 1e-3 --eval-iters 2 --log-interval 5
-  tutti data tokenize book.txt --output book
+  tutti data tokenize book.txt --output book --documents paragraph --append-eod
   tutti run -n 4 pretrain_gpt --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel
       --num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 256 --max-position-embeddings 256
       --micro-batch-size 4 --global-batch-size 32 --data-path book --tokenizer-type byte --train-iters 1000 --lr 6e-4

@@ -6,6 +6,7 @@
 
 #include "apps/options/train_image_options.h"
 #include "apps/options/training_program.h"
+#include "tutti/comm/agree.h"
 #include "tutti/parallel/data_parallel/stats_json.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
@@ -70,10 +71,13 @@ void print_summary(const tutti::Group& world, const tutti::ImageTrainingOptions&
                result.left_out == 1 ? " was" : "s were");
 }
 
-int train(const tutti::cli::TrainImageCommand& command) {
+int train(const tutti::cli::OptionParser& line, const tutti::cli::TrainImageCommand& command) {
   const auto train = tutti::load_fashion_mnist(command.data, tutti::Split::kTrain).or_throw();
   const auto test = tutti::load_fashion_mnist(command.data, tutti::Split::kTest).or_throw();
   const auto world = tutti::init();
+  tutti::agree_on(world, "the ranks were started differently", line.compared({"--data", "--save", "--save-dir"}),
+                  "start all ranks with the same options")
+      .or_throw();
   const auto result = tutti::train_image_model(world, train, test, command.training);
   if (world.rank() == 0 && !result.training.stopped) print_summary(world, command.training, result);
   if (world.rank() == 0 && command.json) print_json(world, command.training, result);
@@ -89,5 +93,5 @@ int main(int argc, char** argv) {
       {"train_image",
        "Trains a classifier of Fashion-MNIST pictures; on several ranks under tutti run, torchrun, mpirun or srun.",
        kFooter},
-      train_image_options(command), [&](const tutti::cli::OptionParser&) { return train(command); });
+      train_image_options(command), [&](const tutti::cli::OptionParser& line) { return train(line, command); });
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "apps/options/help_text.h"
 #include "tutti/base/text.h"
@@ -227,9 +228,11 @@ std::vector<std::string> OptionParser::aliases_given() const {
   return sentences;
 }
 
-std::vector<std::pair<std::string, std::string>> OptionParser::compared() const {
+std::vector<std::pair<std::string, std::string>> OptionParser::compared(
+    std::initializer_list<std::string_view> of_a_host) const {
   std::vector<std::pair<std::string, std::string>> texts;
   for_each([&](const Option& option) {
+    if (std::find(of_a_host.begin(), of_a_host.end(), option.name) != of_a_host.end()) return;
     const auto& words = texts_.words(option.name);
     texts.emplace_back(option.name, !words.empty()                 ? join(words, " ")
                                     : texts_.is_given(option.name) ? "given"

@@ -1,7 +1,9 @@
 #pragma once
 // Parses, checks and explains the command line of a training program by its table of options (option.h).
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,8 +40,10 @@ class OptionParser {
   std::vector<std::string> without_effect() const;
   // "--save is --save-dir", for each option that was given by another name.
   std::vector<std::string> aliases_given() const;
-  // Name and text of every option that all ranks must have alike.
-  std::vector<std::pair<std::string, std::string>> compared() const;
+  // Name and text of every option that all ranks must have alike: all but `of_a_host`, such as folders, which may have
+  // another path on each host.
+  std::vector<std::pair<std::string, std::string>> compared(
+      std::initializer_list<std::string_view> of_a_host = {}) const;
   // The value of --local-rank; empty: not given.
   const std::string& local_rank() const { return local_rank_; }
 

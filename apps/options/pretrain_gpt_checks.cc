@@ -109,17 +109,22 @@ Status set_precision(gpt::Options& o, Texts texts) {
       {"--bf16", Precision::kBF16}, {"--fp16", Precision::kF16}, {"--fp64", Precision::kF64}};
   for (const auto& [flag, precision] : kKinds)
     if (texts.is_given(flag)) o.model.precision = precision;
-  LossScaleOptions scale;
-  for (const auto& [name, target] : {std::pair("--loss-scale", &scale.fixed),
-                                     {"--initial-loss-scale", &scale.initial},
-                                     {"--min-loss-scale", &scale.least}})
-    if (texts.has(name)) *target = TUTTI_TRY(real_number(name, texts.value(name), 0, kAnyReal));
-  if (texts.has("--loss-scale") && scale.fixed == 0) return usage("--loss-scale needs a number above 0, not 0");
+  LossScaleOptions scale{.initial = 4294967296.0, .least = 1, .window = 1000, .hysteresis = 2};  // Megatron-LM's
+  for (const auto& [name, target] : {std::pair("--initial-loss-scale", &scale.initial),
+                                     {"--min-loss-scale", &scale.least},
+                                     {"--loss-scale", &scale.initial}}) {
+    if (!texts.has(name)) continue;
+    *target = TUTTI_TRY(real_number(name, texts.value(name), 0, kAnyReal));
+    if (!LossScale::is_usable(*target))
+      return usage(fmt::format("{} is {}; expected a positive number within f32", name, *target));
+  }
+  scale.is_fixed = texts.has("--loss-scale");
+  if (!scale.is_fixed && scale.least > scale.initial)
+    return usage(fmt::format("--min-loss-scale {} is more than --initial-loss-scale {}", scale.least, scale.initial));
   for (const auto& [name, target] :
        {std::pair("--loss-scale-window", &scale.window), {"--hysteresis", &scale.hysteresis}})
     if (texts.has(name)) *target = TUTTI_TRY(whole_number(name, texts.value(name), 1, kMostWhole));
-  TUTTI_TRY(tutti::check(scale));
-  if (o.model.precision == Precision::kF16 || scale.fixed != 0) o.optimizer.loss_scale = scale;
+  if (o.model.precision == Precision::kF16 || scale.is_fixed) o.optimizer.loss_scale = scale;
   return {};
 }
 

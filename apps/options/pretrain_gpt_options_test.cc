@@ -71,7 +71,7 @@ TEST(PretrainGptOptions, ALossScaleAdaptsWithF16AloneAndIsFixedWithAll) {
   EXPECT_FALSE(read("--bf16").or_throw().optimizer.loss_scale);
   EXPECT_EQ(read("--fp16").or_throw().optimizer.loss_scale->initial, 4294967296.0);
   EXPECT_EQ(read("--fp16 --hysteresis 5").or_throw().optimizer.loss_scale->hysteresis, 5);
-  EXPECT_EQ(read("--bf16 --loss-scale 8").or_throw().optimizer.loss_scale->fixed, 8);
+  EXPECT_EQ(read("--bf16 --loss-scale 8").or_throw().optimizer.loss_scale->initial, 8);
 }
 
 TEST(PretrainGptOptions, AGridMakesTheBatch) {
@@ -125,7 +125,7 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
   EXPECT_THAT(refusal("--hysteresis 3"), HasSubstr("--hysteresis is for --fp16, which is not given"));
   EXPECT_THAT(refusal("--fp16 --loss-scale 8 --min-loss-scale 2"),
               HasSubstr("--min-loss-scale and --loss-scale were both given"));
-  EXPECT_THAT(refusal("--loss-scale 0"), HasSubstr("--loss-scale needs a number above 0"));
+  EXPECT_THAT(refusal("--loss-scale 0"), HasSubstr("--loss-scale is 0; expected a positive number within f32"));
   EXPECT_THAT(refusal("--fp16 --initial-loss-scale 2 --min-loss-scale 4"), HasSubstr("is more than"));
   EXPECT_THAT(refusal("--num-experts 4"), HasSubstr("there are no mixtures of experts"));
   EXPECT_EQ(read("--reset-position-ids").or_throw().end_of_document, 99);

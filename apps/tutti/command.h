@@ -38,5 +38,6 @@ int flight_command(std::vector<std::string> arguments);
 int trace_command(std::vector<std::string> arguments);
 int doctor_command(std::vector<std::string> arguments);
 int env_command(std::vector<std::string> arguments);
+int explain_command(std::vector<std::string> arguments);
 
 }  // namespace tutti::cli

@@ -24,7 +24,7 @@ Hugging Face. The last token is <|endoftext|>. The result depends on the text al
 
 Examples:
   tutti data bpe book.txt --vocab-size 8192 --output bpe
-  tutti data tokenize book.txt --output book --vocab-file bpe/vocab.json --merge-file bpe/merges.txt
+  tutti data tokenize book.txt --output book --documents paragraph --append-eod --vocab-file bpe/vocab.json --merge-file bpe/merges.txt
 
 Exit codes:
   0  learned

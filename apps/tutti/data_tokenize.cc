@@ -21,7 +21,7 @@ Writes PREFIX.bin and PREFIX.idx as Megatron-LM's preprocess_data.py does; pretr
 keep the order of the text, whatever the number of threads. docs/token-data.md describes the formats.
 
 Examples:
-  tutti data tokenize book.txt --output book    one token per byte: needs no other file
+  tutti data tokenize book.txt --output book --documents paragraph --append-eod  one token per byte: needs no other file
   tutti data tokenize text.jsonl --output text --vocab-file vocab.json --merge-file merges.txt --append-eod
   tutti data tokenize text.jsonl --output text --tokenizer-model gpt2.tiktoken --append-eod
 

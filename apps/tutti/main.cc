@@ -23,6 +23,7 @@ constexpr tutti::cli::Command kCommands[] = {
     {"flight", "explain a hang from flight-recorder files", tutti::cli::flight_command},
     {"trace", "merge the traces of many ranks into one timeline", tutti::cli::trace_command},
     {"doctor", "check that hosts are ready to run a job", tutti::cli::doctor_command},
+    {"explain", "explain an error code: its causes, and what to do", tutti::cli::explain_command},
     {"env", "print version and system information for bug reports", tutti::cli::env_command},
     {"node", nullptr, tutti::cli::node_command},
 };

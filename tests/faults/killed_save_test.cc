@@ -110,7 +110,7 @@ State state_after(std::int64_t steps) {
 }
 
 constexpr std::int64_t kSteps = 5;
-constexpr SaveOptions kKeep{.keep = 2};
+const SaveOptions kKeep{.keep = 2};
 
 // The job: goes on from what there is, saves after each step.
 void job(const Group& world, const std::string& folder, std::int64_t steps, bool in_background) {

@@ -424,17 +424,6 @@ TEST_F(TrainImage, RanksWithDifferentOptionsAreTold) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("--lr is 0.05 on rank 0, but 0.1 on ranks 1, 2"), Not(HasSubstr("step "))));
 }
 
-TEST_F(TrainImage, RanksWhoseTracesGoToAFileAndToAFolderAreTold) {
-  const auto ended =
-      tutti::testing::run({TUTTI_COMMAND, "run", "-n", "2", "--", "sh", "-c",
-                           "if [ $RANK = 0 ]; then trace=$0/t.json; else trace=$0/t; fi; exec \"$@\" --trace $trace",
-                           folder_.path(), TRAIN_IMAGE, "--data", folder_.path()},
-                          kOneThread);
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err,
-              AllOf(HasSubstr("--trace is a file on rank 0, but a folder on rank 1"), Not(HasSubstr("step 1"))));
-}
-
 TEST_F(TrainImage, HelpIsForPeople) {
   const auto ended = train(0, {"--help"});
   EXPECT_EQ(ended.code, 0);

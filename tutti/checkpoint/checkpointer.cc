@@ -42,7 +42,7 @@ Checkpointer::Checkpointer(const Group& world, CheckpointerOptions options)
     lock_folder();  // first: the owner of the lock removes leftovers, files of check_shared_folder() included
     check_shared_folder(world_, options_.folder).or_throw();
   }
-  const SaveOptions save{.keep = options_.keep, .keep_every = options_.keep_every};
+  const SaveOptions save{.keep = options_.keep, .keep_every = options_.keep_every, .on_saved = options_.on_saved};
   saver_ = std::make_unique<BackgroundSaver>(world_, options_.folder, save, node_folders_,
                                              folder_lock_ ? &*folder_lock_ : nullptr);
 }

@@ -44,6 +44,8 @@ struct CheckpointerOptions {
   // Steps between copies in memory that the agents of tutti run hold, from which a restarted job resumes without a
   // disk; 0: none. With or without a folder.
   std::int64_t memory_copy_interval = 0;
+  // Called with the path of each checkpoint that is complete, for example to copy it (SaveOptions::on_saved).
+  std::function<Status(const std::string& path)> on_saved = {};
 };
 
 // Whether the options fit each other (kUsage). Errors name the options of the trainers.

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <filesystem>
 #include <numeric>
+#include <stdexcept>
 
 #include "tests/harness/checkpoints.h"
 #include "tutti/comm/collectives.h"
@@ -95,6 +98,37 @@ TEST_F(Checkpoints, AnyNumberOfRanksResumesWhatAnyOtherSaved) {
   }
   EXPECT_TRUE(std::filesystem::exists(folder() + "/step-0000008")) << "by the interval";
   EXPECT_TRUE(std::filesystem::exists(folder() + "/step-0000009")) << "at the end";
+}
+
+TEST_F(Checkpoints, EachFinishedOneIsGivenToTheProgram) {
+  const test::TemporaryFolder mirror;
+  std::atomic<int> calls{0};
+  on_ranks(2, [&](Group& world) {
+    Sums mine(world.rank(), 2);
+    const auto copy = [&](const std::string& path) -> Status {
+      if (++calls == 2) throw std::runtime_error("the mirror is full");
+      std::filesystem::copy(path, mirror.path() + "/" + std::filesystem::path(path).filename().string(),
+                            std::filesystem::copy_options::recursive);
+      return {};
+    };
+    Checkpointer checkpoints(world, {.folder = folder(), .interval = 2, .keep = 1, .on_saved = copy});
+    checkpoints.add("sums", mine);
+    checkpoints.resume();
+    for (std::int64_t step = 1; step <= 7; ++step) {
+      mine.step(step);
+      EXPECT_FALSE(checkpoints.after(step));
+    }
+    checkpoints.finish();
+  });
+  EXPECT_EQ(calls, 4) << "by one rank, also after an exception";
+  std::vector<std::int64_t> steps;
+  const auto copies = list_checkpoints(mirror.path()).or_throw();
+  for (const auto& one : copies) steps.push_back(one.step);
+  EXPECT_THAT(steps, ElementsAre(2, 6, 7));
+  Sums whole(0, 1);
+  Checkpointer checkpoints(Group(), {.resume = mirror.path()});
+  checkpoints.add("sums", whole);
+  EXPECT_EQ(checkpoints.resume().step, 7);
 }
 
 TEST_F(Checkpoints, NamesBeginWithThePartButThoseOfModelAndOptimizer) {

@@ -14,6 +14,9 @@ BatchSampler::BatchSampler(int replica, int replicas, BatchSamplerOptions option
   TUTTI_REQUIRE(replicas > 0 && replica >= 0 && replica < replicas, "BatchSampler: replica ", replica, " of ", replicas,
                 "; expected 0 <= replica < replicas");
   TUTTI_REQUIRE(options_.batch_size > 0, "BatchSampler: a batch of 0 samples; expected 1 or more");
+  TUTTI_REQUIRE(options_.shuffle_multiple == 0 || step() % options_.shuffle_multiple == 0,
+                "BatchSampler: shuffle_multiple is ", options_.shuffle_multiple, "; expected a divisor of the ", step(),
+                " samples of a global batch");
   TUTTI_REQUIRE(epoch_size() > 0, "BatchSampler: ", options_.dataset_size, " samples do not fill one batch of ",
                 options_.batch_size, " samples on each of ", replicas, " replicas; expected at least ", step());
 }
@@ -78,9 +81,9 @@ std::vector<std::int64_t> BatchSampler::of_replicas(std::size_t begin, std::size
 void BatchSampler::draw_order() {
   if (options_.order == SampleOrder::kSequential || drawn_epoch_ == epoch()) return;
   drawn_epoch_ = epoch();
-  // Megatron shuffles as many samples as whole batches of one replica fill, although an epoch uses fewer.
+  const std::size_t multiple = options_.shuffle_multiple > 0 ? options_.shuffle_multiple : std::size_t(step());
   const std::size_t shuffled = options_.order == SampleOrder::kRandom
-                                   ? options_.dataset_size - options_.dataset_size % options_.batch_size
+                                   ? options_.dataset_size - options_.dataset_size % multiple
                                    : options_.dataset_size / step() * options_.batch_size;
   order_ = random_permutation(shuffled, options_.seed + std::uint64_t(drawn_epoch_));
 }

@@ -20,6 +20,9 @@ struct BatchSamplerOptions {
   SampleOrder order = SampleOrder::kRandom;
   // Epoch e is shuffled by random_permutation(_, seed + e), as Megatron does with seed 0. The same on every rank.
   std::uint64_t seed = 0;
+  // kRandom shuffles the largest multiple of this number of samples. 0: of the global batch, so each step of an epoch
+  // has the same samples for every number of replicas that share a global batch. Megatron: batch_size.
+  std::size_t shuffle_multiple = 0;
   // Applies to kSequential. If false, the last batch has what is left, which may be nothing for some replicas. The
   // random orders always drop the samples that do not fill a global batch.
   bool drop_last = true;
@@ -51,7 +54,8 @@ class BatchSampler {
   std::uint64_t consumed() const { return consumed_; }
   State state() const { return consumed_; }
   // Resumes after this many samples. Throws Exception unless they are, counted from the start of the epoch, a whole
-  // number of global batches. So another number of replicas can resume if its global batch divides them too.
+  // number of global batches. So another number of replicas can resume if its global batch divides them too; with
+  // kRandom and another global batch, samples of the current epoch may come twice.
   void restore(State consumed);
 
  private:

@@ -56,7 +56,10 @@ TEST(BatchSampler, RandomOrdersAreMegatrons) {
   for (const auto& golden : cases) {
     for (std::size_t replica = 0; replica < golden.by_replica.size(); ++replica) {
       BatchSampler sampler(int(replica), int(golden.by_replica.size()),
-                           {.dataset_size = golden.size, .batch_size = golden.batch, .order = golden.order});
+                           {.dataset_size = golden.size,
+                            .batch_size = golden.batch,
+                            .order = golden.order,
+                            .shuffle_multiple = golden.batch});
       sampler.restore(golden.consumed);
       EXPECT_EQ(epoch_of(sampler), golden.by_replica[replica]) << golden.size << " from " << golden.consumed;
     }
@@ -110,6 +113,23 @@ TEST(BatchSampler, OneReaderTakesForAll) {
       EXPECT_EQ(reader.take_for_all(), of_all);
     }
     EXPECT_EQ(reader.state(), replicas[0].state());
+  }
+}
+
+TEST(BatchSampler, AStepHasTheSameSamplesForEveryNumberOfReplicas) {
+  const auto steps = [](int replicas, std::uint64_t consumed) {
+    BatchSampler sampler(0, replicas, {.dataset_size = 400, .batch_size = std::size_t(32 / replicas)});
+    sampler.restore(consumed);
+    std::vector<std::set<std::int64_t>> sets;
+    for (int step = 0; step < 15; ++step) {
+      const auto samples = sampler.take_for_all();
+      sets.emplace_back(samples.begin(), samples.end());
+    }
+    return sets;
+  };
+  for (const std::uint64_t consumed : {0, 6 * 32}) {
+    EXPECT_EQ(steps(1, consumed), steps(2, consumed));
+    EXPECT_EQ(steps(1, consumed), steps(4, consumed));
   }
 }
 

@@ -282,14 +282,18 @@ void install_caching_allocator(CachingAllocatorOptions options) {
 }
 
 HeapTensors::HeapTensors(const Group& group)
-    : HeapTensors([group](std::size_t bytes) { return group.allocate(bytes); }) {}
+    : HeapTensors(group.size() > group.nodes() ? [group](std::size_t bytes) { return group.allocate(bytes); }
+                                               : Source()) {}
 
-HeapTensors::HeapTensors(Source source) : source_(std::make_shared<const Source>(std::move(source))) {
+HeapTensors::HeapTensors(Source source)
+    : source_(source ? std::make_shared<const Source>(std::move(source)) : nullptr) {
   c10::SetCPUAllocator(&CachingAllocator::instance(), kPriority);
-  CachingAllocator::instance().attach(source_);
+  if (source_) CachingAllocator::instance().attach(source_);
 }
 
-HeapTensors::~HeapTensors() { CachingAllocator::instance().detach(source_); }
+HeapTensors::~HeapTensors() {
+  if (source_) CachingAllocator::instance().detach(source_);
+}
 
 CachingAllocatorStats caching_allocator_stats() { return CachingAllocator::instance().stats(); }
 void release_idle_tensor_memory() { CachingAllocator::instance().release_idle(); }

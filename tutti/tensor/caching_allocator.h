@@ -24,7 +24,8 @@ struct CachingAllocatorOptions {
 void install_caching_allocator(CachingAllocatorOptions options = {});
 
 // While this object exists, large CPU tensors are made in the memory of `group` (Group::allocate), or, if that is
-// exhausted, in private memory. Installs the allocator. Tensors may outlive it. Of nested objects the newest counts.
+// exhausted, in private memory. Where no host has two ranks of `group`, they stay in private memory, which the system
+// may back with huge pages. Installs the allocator. Tensors may outlive it. Of nested objects the newest counts.
 class HeapTensors {
  public:
   using Source = std::function<Result<std::shared_ptr<std::byte>>(std::size_t bytes)>;  // 64-byte aligned

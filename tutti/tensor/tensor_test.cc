@@ -142,6 +142,18 @@ TEST(HeapTensors, LargeTensorsComeFromTheHeapAndSmallOnesDoNot) {
   EXPECT_EQ(heap.live, 0) << "idle and let go blocks leave with the heap";
 }
 
+TEST(HeapTensors, ARankWithoutPeersOnItsHostKeepsPrivateMemory) {
+  for (const int ranks : {1, 2}) {
+    const auto outcomes = test::run_processes(ranks, [&](Group& world) {
+      const HeapTensors attached(world);
+      const auto tensor = at::empty({kLarge});
+      check((caching_allocator_stats().heap_bytes > 0) == (ranks > 1), caching_allocator_stats().heap_bytes,
+            " bytes in the heap");
+    });
+    EXPECT_EQ(test::describe(outcomes), "") << ranks << " ranks";
+  }
+}
+
 TEST(HeapTensors, TensorsOutliveIt) {
   FakeHeap heap;
   at::Tensor tensor;

@@ -38,10 +38,6 @@ Status prepare_trace(const Group& world, const std::filesystem::path& file) {
 
 }  // namespace
 
-const char* trace_kind(const RecorderOptions& options) {
-  return options.trace.empty() ? "none" : is_file(options.trace) ? "a file" : "a folder";
-}
-
 Recorder::Recorder(const Group& world, RecorderOptions options) : world_(world), options_(std::move(options)) {
   Status made;
   const std::string& trace = options_.trace;

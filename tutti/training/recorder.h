@@ -23,9 +23,6 @@ struct RecorderOptions {
   std::function<void(const Trace&)> write_trace;
 };
 
-// What trace is: "a file", "a folder" or "none". Ranks must agree in it.
-const char* trace_kind(const RecorderOptions& options);
-
 // Every rank makes one and calls its functions alike.
 class Recorder {
  public:

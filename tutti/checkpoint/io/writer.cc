@@ -21,6 +21,7 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/folder/folder.h"
 #include "tutti/checkpoint/folder/folder_lock.h"
@@ -102,8 +103,9 @@ class Saving {
     const auto part = write_files(CheckpointDraft::path_of(folder_, step), mark, mine.boxes, meetings);
     meetings.finish();
     TUTTI_TRY(agree(group_, part.status()));
-    if (nodes_) return finish_on_nodes(draft, step, *part);
-    return agree(group_, finish(draft, *part));
+    const Status saved = nodes_ ? finish_on_nodes(draft, step, *part) : agree(group_, finish(draft, *part));
+    if (saved.ok() && commits()) call_on_saved(folder_ + "/" + checkpoint_folder_name(step));
+    return saved;
   }
 
  private:
@@ -172,6 +174,17 @@ class Saving {
     if (job_) TUTTI_TRY(on_this_host(job_->still_mine()));
     TUTTI_TRY(on_this_host(folder_lock_->still_mine()));
     return draft.commit({.last = options_.keep, .every = options_.keep_every});
+  }
+  // Without the other ranks, whose calls have deadlines.
+  void call_on_saved(const std::string& path) const {
+    if (!options_.on_saved) return;
+    Status done;
+    try {
+      done = options_.on_saved(path);
+    } catch (const std::exception& error) {
+      done = Error{.code = Code::kAborted, .detail = error.what()};
+    }
+    if (!done.ok()) log::warn(fmt::format("{} is saved, but on_saved failed: {}", path, to_string(done.error())));
   }
   // Where each node has a folder of its own a path alone does not say which.
   Status on_this_host(const Status& status) const { return nodes_ ? told_with_host(status) : status; }

@@ -13,6 +13,7 @@
 // Tensors of the model go to model-*.safetensors, what the optimizer keeps to optimizer-*.safetensors, so that the
 // weights can be loaded by any reader of that format.
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -28,6 +29,10 @@ struct SaveOptions {
   // After so many bytes each rank waits until the others have written as many, or all they have: so the deadline of a
   // collective has to leave room for this much, however large the tables are.
   std::uint64_t meet_every = std::uint64_t(1) << 30;
+  // Called with the path of each checkpoint that is complete, by the rank that renamed it (rank 0; with a folder for
+  // each node, the first rank of each node), on the thread that saves. While it runs, no checkpoint is deleted, and the
+  // next save waits. Its error, or its exception, is logged as a warning.
+  std::function<Status(const std::string& path)> on_saved = {};
 };
 
 // Writes FOLDER/step-0000100 and FOLDER/latest. Collective; every rank gives the same folder, which all of them see,

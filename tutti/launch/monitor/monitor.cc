@@ -76,7 +76,7 @@ std::optional<Hang> Monitor::check(Workers& workers) {
   if (moved) {
     limit_.learn(now() - last_moved_, steps);
     last_moved_ = now();
-    if (warned_) say_("the ranks make progress again");
+    if (warned_ && !hangs_) say_("the ranks make progress again");
     warned_ = false;
   }
   check_memory();

@@ -33,6 +33,7 @@ std::string hint_of(const Failure& failure) {
   }
   switch (exit.signal) {
     case SIGKILL:
+      if (failure.culprit.sent == SIGKILL) return {};
       return "tutti did not send it: a kill -9 by hand, or the out-of-memory killer (see dmesg)";
     case SIGILL:
       return "an instruction that this CPU lacks: was the program built for another CPU, or OPENBLAS_CORETYPE set too "

@@ -147,6 +147,9 @@ TEST(Report, OneCulpritAndTheInnocent) {
             "[tutti]   innocent: rank 1 ran on for 5 s after SIGTERM and needed SIGKILL\n"
             "[tutti]   innocent: rank 3 had ended well before\n"
             "[tutti]   hint: tutti did not send it: a kill -9 by hand, or the out-of-memory killer (see dmesg)");
+  Failure stopped = failure;  // after --hang-timeout, for example
+  stopped.culprit.sent = SIGKILL;
+  EXPECT_THAT(failure_report(stopped, all), Not(HasSubstr("hint: ")));
   Failure hungry = failure;
   hungry.out_of_memory = true;
   EXPECT_THAT(failure_report(hungry, all), HasSubstr("out-of-memory killer struck"));

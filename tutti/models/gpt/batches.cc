@@ -29,7 +29,8 @@ Batches::Batches(const GptDataset* dataset, const Parallel& groups, const Option
   if (dataset)
     sampler_.emplace(groups.data, BatchSamplerOptions{.dataset_size = std::size_t(dataset->size()),
                                                       .batch_size = std::size_t(options.batches.micro_batch),
-                                                      .order = order});
+                                                      .order = order,
+                                                      .shuffle_multiple = std::size_t(options.batches.micro_batch)});
 }
 
 void Batches::restore(std::int64_t consumed) {

@@ -16,7 +16,7 @@
 #include "tutti/planning/stage_layers.h"
 #include "tutti/planning/transformer_config.h"
 #include "tutti/training/batch_schedule.h"
-#include "tutti/training/loss_scale.h"
+#include "tutti/parallel/gradients/loss_scale.h"
 #include "tutti/training/parameter_schedule.h"
 
 namespace tutti::gpt {

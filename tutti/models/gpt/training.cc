@@ -130,7 +130,7 @@ class GptTask final : public Task {
     const double rate = LearningRate(options_.optimizer.learning_rate).at(learned);
     const double decay = WeightDecay(options_.optimizer.weight_decay).at(learned);
     const StepScale scale{.loss_scale = loss_scale_ ? loss_scale_->scale() : 1,
-                          .leaves_out_infinity = loss_scale_ && loss_scale_->may_leave_out()};
+                          .leaves_out_infinity = loss_scale_ && loss_scale_->may_skip_step()};
     progress_.step = number;
     model_->train();
     weights_.zero_grad();

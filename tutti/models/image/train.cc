@@ -35,23 +35,6 @@
 namespace tutti {
 namespace {
 
-const char* name(Overlap overlap) {
-  constexpr const char* kNames[] = {"auto", "on", "off"};
-  return kNames[int(overlap)];
-}
-const char* name(Sharding sharding) {
-  constexpr const char* kNames[] = {"auto", "on", "off"};
-  return kNames[int(sharding)];
-}
-const char* name(FiniteCheck check) {
-  constexpr const char* kNames[] = {"off", "reduction", "before", "before"};
-  return kNames[int(check)];
-}
-const char* name(Compression compression) {
-  constexpr const char* kNames[] = {"none", "bf16", "f16", "powersgd"};
-  return kNames[int(compression)];
-}
-
 bool is_sharded(const Group& world, const ImageTrainingOptions& options) {
   if (options.sharding != Sharding::kAuto) return options.sharding == Sharding::kOn;
   if (options.sharded_stage > 1) return true;  // asked for: check_sizes() has refused where it cannot be
@@ -350,41 +333,6 @@ class ImageTask final : public Task {
   std::optional<ImageScore> score_;
 };
 
-std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainingOptions& options) {
-  const auto text = [](const auto& value) { return fmt::format("{}", value); };
-  return {{"--model", options.model},
-          {"--dropout", text(options.dropout)},
-          {"--batch-size", text(options.batch_size)},
-          {"--accumulate", text(options.accumulate)},
-          {"--epochs", text(options.epochs)},
-          {"--max-steps", text(options.max_steps)},
-          {"--optimizer", name(options.rule)},
-          {"--lr", text(learning_rate(options.rule))},
-          {"the optimizer's options", to_string(options.rule)},
-          {"--clip-grad-norm", text(options.clip_grad_norm)},
-          {"--seed", text(options.seed)},
-          {"--logical-ranks", text(options.parallel.logical_ranks)},
-          {"--precision", options.parallel.autocast ? name(*options.parallel.autocast) : "f32"},
-          {"--compress", name(options.compression)},
-          {"--check-replicas", text(options.check_replicas)},
-          {"--check-gradients", name(options.parallel.finite_check)},
-          {"--overlap", name(options.parallel.overlap)},
-          {"--views", options.parallel.gradient_as_bucket_view ? "on" : "off"},
-          {"--sharded", name(options.sharding)},
-          {"--stage", text(options.sharded_stage)},
-          {"--no-heap", options.heap_tensors ? "off" : "on"},
-          {"--save-dir", options.checkpoints.folder.empty() ? "none" : "given"},
-          {"--save-dir-per-node", options.checkpoints.folder_per_node ? "on" : "off"},
-          {"--save-interval", text(options.checkpoints.interval)},
-          {"--keep", text(options.checkpoints.keep)},
-          {"--keep-every", text(options.checkpoints.keep_every)},
-          {"--resume", options.checkpoints.resume},
-          {"--memory-copy-interval", text(options.checkpoints.memory_copy_interval)},
-          {"--deterministic", options.deterministic ? "on" : "off"},
-          {"--trace", trace_kind(options.record)},
-          {"--profile", options.record.profile ? "on" : "off"}};
-}
-
 }  // namespace
 
 bool scales_loss(const ImageTrainingOptions& options) {
@@ -394,11 +342,10 @@ bool scales_loss(const ImageTrainingOptions& options) {
 ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
                                       const ImageTrainingOptions& options) {
   const Compute compute(world, {.heap_tensors = options.heap_tensors});
-  auto words = option_words(options);
-  words.emplace_back("the number of training samples", fmt::format("{}", train.size()));
-  words.emplace_back("the number of test samples", fmt::format("{}", test.size()));
-  agree_on(world, "the ranks were started differently", words,
-           "start all ranks with the same options, and with the same data")
+  agree_on(world, "the ranks have different data",
+           {{"the number of training samples", fmt::format("{}", train.size())},
+            {"the number of test samples", fmt::format("{}", test.size())}},
+           "give all ranks the same data")
       .or_throw();
   check_sizes(world, train.size(), options).or_throw();
   if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic();

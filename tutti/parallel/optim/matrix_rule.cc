@@ -37,6 +37,12 @@ void require_matrix(const UpdateRule& rule, const std::string& name, const at::T
                 "ParameterGroup with another rule, such as AdamWOptions");
 }
 
+void require_whole(const UpdateRule& rule, const std::string& name, const at::Tensor& part) {
+  TUTTI_REQUIRE(!needs_matrix(rule), tutti::name(rule), ": parameter ", name, " is divided over the tensor group (",
+                describe(part), " on this rank), and the rule steps whole matrices; put divided parameters into a ",
+                "ParameterGroup with another rule, such as AdamWOptions");
+}
+
 void update_matrix(const UpdateRule& rule, const at::Tensor& weight, const at::Tensor& gradient, RuleState& state,
                    double scale, double limit) {
   const auto& o = std::get<MuonOptions>(rule);

@@ -6,10 +6,12 @@
 
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 
 #include "tutti/base/error.h"
 #include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/rule_state.h"
+#include "tutti/parallel/tensor/parameter_layout.h"
 #include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
@@ -52,7 +54,13 @@ Optimizer::Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule, std::
   }
 }
 Optimizer::Optimizer(const torch::nn::Module& module, UpdateRule rule, std::vector<ParameterGroup> groups)
-    : Optimizer(trained(module), std::move(rule), std::move(groups)) {}
+    : Optimizer(trained(module), std::move(rule), std::move(groups)) {
+  std::unordered_set<std::string> divided;
+  for (const auto& placed : placed_parameters(module))
+    if (placed.layout.divided()) divided.insert(placed.name);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (divided.contains(parameters_[i].name)) require_whole(rules_.of(i), parameters_[i].name, parameters_[i].tensor);
+}
 Optimizer::Optimizer(std::vector<at::Tensor> parameters, UpdateRule rule, std::vector<ParameterGroup> groups)
     : Optimizer(numbered(std::move(parameters)), std::move(rule), std::move(groups)) {}
 Optimizer::~Optimizer() = default;

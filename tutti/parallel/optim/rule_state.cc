@@ -43,6 +43,7 @@ void append_parts(std::vector<StatePart>& parts, const RuleState& state, const U
 }
 
 StatePointers::StatePointers(const RuleState& state, std::int64_t offset) {
+  TUTTI_REQUIRE(state.tensors.size() <= kMost, state.tensors.size(), " state tensors; StatePointers::kMost is ", kMost);
   for (std::size_t k = 0; k < state.tensors.size(); ++k)
     at[k] =
         static_cast<std::byte*>(state.tensors[k].data_ptr()) + offset * std::int64_t(state.tensors[k].element_size());

@@ -42,8 +42,9 @@ inline constexpr std::int64_t kUpdateGrain = 1 << 15;  // elements that are wort
 
 // The state from element `offset` on, for apply_update().
 struct StatePointers {
+  static constexpr std::size_t kMost = 3;  // state tensors of a rule that steps elements
   StatePointers(const RuleState& state, std::int64_t offset);
-  void* at[3] = {};
+  void* at[kMost] = {};
 };
 
 // f32 or f64; `role` names the tensor in the refusal of anything else.

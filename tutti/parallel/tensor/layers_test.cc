@@ -12,6 +12,7 @@
 #include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/random.h"
+#include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/linear.h"
 #include "tutti/parallel/tensor/partial_gradients.h"
@@ -243,6 +244,18 @@ TEST(Megatron, LayersOfOnes) {
     });
     EXPECT_EQ(test::describe(outcomes), "");
   }
+}
+
+// It would step this rank's part as if it were the matrix.
+TEST(ParallelLinear, AnOptimizerOfMatricesRejectsDividedWeights) {
+  const auto outcomes = test::run_threads(2, [&](Group& tp) {
+    ColumnParallelLinear layer(tp, ColumnParallelLinearOptions{.in_features = 8, .out_features = 8, .bias = false});
+    says([&] { Muon muon(*layer); },
+         "Muon: parameter weight is divided over the tensor group (f32[4, 8] on this rank), and the rule steps whole "
+         "matrices");
+    const Adam adam(*layer);
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
 }
 
 // ---- Frozen, deferred, twice ----

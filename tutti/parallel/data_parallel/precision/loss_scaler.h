@@ -11,6 +11,7 @@
 //   scaler.update();
 #include "tutti/checkpoint/state.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/gradients/loss_scale.h"
 
 namespace tutti {
 
@@ -29,10 +30,7 @@ struct LossScalerOptions {
 // run out of data (join_uneven()).
 class LossScaler {
  public:
-  struct State {
-    double scale = 0;
-    std::int64_t good_steps = 0;  // since it changed
-  };
+  using State = LossScale::State;
 
   template <class M>
   explicit LossScaler(DataParallel<M>& ddp, LossScalerOptions options = {}) : LossScaler(ddp.reducer(), options) {}
@@ -54,20 +52,20 @@ class LossScaler {
   // Once a step, after the optimizer's: the scale of the next one. Throws Exception where f32 has none small enough.
   void update();
 
-  double scale() const { return state_.scale; }
-  State state() const { return state_; }  // to save with the model
-  void state(StateDict& state);           // the same, for a Checkpointer
+  double scale() const { return scale_.scale(); }
+  State state() const { return scale_.state(); }  // to save with the model
+  void state(StateDict& state);                   // the same, for a Checkpointer
   void load(const State& state);
 
  private:
-  void check_options();
   bool skips_step() const;
-  [[noreturn]] void reject_useless_scale() const;
+  void set_gradient_scale(double scale);
+  [[noreturn]] void reject_useless_scale(double scale) const;
 
   Reducer* const reducer_ = nullptr;  // or
   ShardedModule* const sharded_ = nullptr;
-  LossScalerOptions options_;
-  State state_;
+  LossScale scale_;
+  State saved_;  // what state() saves, or loads
 };
 
 }  // namespace tutti
