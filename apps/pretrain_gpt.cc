@@ -17,8 +17,8 @@
 namespace {
 
 constexpr const char* kFooter = R"(
-Options and printed lines are those of Megatron-LM; docs/gpt.md lists the differences. Give all ranks the same options.
-The last rank prints.
+Options and printed lines are those of Megatron-LM; docs/how-to/migrate-from-megatron.md lists the differences.
+Give all ranks the same options. The last rank prints.
 
 Examples:
   pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64

@@ -19,8 +19,8 @@
 namespace {
 
 constexpr const char* kFooter = R"(
-Options, defaults and printed lines are those of dlrm_s_pytorch.py; docs/dlrm.md lists the differences. Give all ranks
-the same options. Rank 0 prints.
+Options, defaults and printed lines are those of dlrm_s_pytorch.py; docs/how-to/train-dlrm.md lists the differences.
+Give all ranks the same options. Rank 0 prints.
 
 Examples:
   train_dlrm --mini-batch-size 2 --data-size 6

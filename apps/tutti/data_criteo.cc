@@ -28,7 +28,7 @@ second half the validation set.
 
 DIR gets clicks.bin, which train_dlrm maps into memory, and for each column its ids in the order of their numbers. Ids
 are numbered in the order in which they first appear. Missing ids, missing numbers and negative numbers become 0.
-docs/click-data.md describes the format. An interrupted run leaves DIR.unfinished, which the next run removes.
+docs/reference/formats.md describes the format. An interrupted run leaves DIR.unfinished, which the next run removes.
 
 Examples:
   tutti data criteo train.txt --output kaggle

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kSynopsis = "tutti data tokenize INPUT... --output PREFIX [OPTIONS]";
 constexpr const char* kFooter = R"(
 Writes PREFIX.bin and PREFIX.idx as Megatron-LM's preprocess_data.py does; pretrain_gpt maps them into memory. Documents
-keep the order of the text, whatever the number of threads. docs/token-data.md describes the formats.
+keep the order of the text, whatever the number of threads. docs/reference/formats.md describes the formats.
 
 Examples:
   tutti data tokenize book.txt --output book --documents paragraph --append-eod  one token per byte: needs no other file

@@ -58,7 +58,9 @@ void declare(CLI::App& app, Texts& texts) {
       "interleaved: microbatches that pass a chunk before the next one's turn (P)", "N");
   app.add_flag("--forward-only", texts.forward_only, "evaluation: no backward")->group("The pipeline");
   add("The pipeline", "--measured", texts.measured,
-      "draw a run in place of a plan: what to_json() of a measured_timeline() wrote (docs/pipeline.md)", "FILE");
+      "draw a run in place of a plan: what to_json() of a measured_timeline() wrote "
+      "(docs/concepts/pipeline.md)",
+      "FILE");
   add("Costs of a rank", "--forward", texts.forward, "forward of one microbatch (1)", "T");
   add("Costs of a rank", "--backward-input", texts.backward_input, "gradient of the input of one microbatch (1)", "T");
   add("Costs of a rank", "--backward-weight", texts.backward_weight, "gradient of the weights from one microbatch (1)",

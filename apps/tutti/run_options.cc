@@ -405,7 +405,7 @@ Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, l
     const auto* const option = std::find_if(std::begin(kElsewhere), std::end(kElsewhere),
                                             [&](const Elsewhere& known) { return known.name == texts.elsewhere; });
     return usage("torchrun's --" + texts.elsewhere + " has no meaning for tutti run: " + option->why,
-                 "drop it; docs/launching.md lists torchrun's options");
+                 "drop it; docs/how-to/migrate-from-torchrun.md lists torchrun's options");
   }
   if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
   if (rest.empty()) return not_given("program", kRunSynopsis, "tutti run -n 4 ./train --epochs 3");
@@ -466,7 +466,7 @@ void warn_of_unused_options(const RunTexts& texts, const launch::JobOptions& job
   without_effect.insert(without_effect.end(), keys.begin(), keys.end());
   if (!without_effect.empty())
     log::warn(join(without_effect, ", ") + (without_effect.size() == 1 ? " changes" : " change") +
-              " nothing for tutti run (docs/launching.md lists torchrun's options)");
+              " nothing for tutti run (docs/how-to/migrate-from-torchrun.md lists torchrun's options)");
   for (const Elsewhere& option : kElsewhere)
     if (env(variable_of(option.name)))
       log::warn(variable_of(option.name) + " has no meaning for tutti run: " + option.why);

@@ -1,5 +1,5 @@
 #pragma once
-// The method (docs/performance.md): the same as that of the peers, so that the figures may be compared.
+// The method (docs/reference/benchmarks.md): the same as that of the peers, so that the figures may be compared.
 #include <functional>
 #include <vector>
 

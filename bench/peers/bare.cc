@@ -1,7 +1,7 @@
 // Peer: an all_reduce, a reduce_scatter and a barrier of two or more ranks in shared memory with nothing around them:
 // no checks, no deadlines, no choice of a path, one element type. They are what is left when everything else is taken
-// away, and so what the direct path of tutti is measured against. By the method of `tutti bench` (docs/performance.md),
-// with the keys of its --json.
+// away, and so what the direct path of tutti is measured against. By the method of `tutti bench`
+// (docs/reference/benchmarks.md), with the keys of its --json.
 //
 //   peer_bare --ranks N [--rounds R] [--warm-up W] [--rewrite] [--private] all_reduce|reduce_scatter|barrier:BYTES...
 //

@@ -1,6 +1,6 @@
 // Peer: an all_reduce and a broadcast between two hosts by the socket calls alone: what a call costs when everything
-// around send() and recv() is taken away. By the method of `tutti bench` (docs/performance.md), with the keys of its
-// --json.
+// around send() and recv() is taken away. By the method of `tutti bench` (docs/reference/benchmarks.md), with the keys
+// of its --json.
 //
 //   RANK=R WORLD_SIZE=2|4 MASTER_ADDR=A MASTER_PORT=P peer_bare_wire [--rounds R] [--warm-up W] OPERATION:BYTES...
 // with the operations all_reduce and, on two ranks, broadcast.

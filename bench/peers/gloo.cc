@@ -1,5 +1,5 @@
-// Peer: Gloo's collectives on vectors of float, by the method of `tutti bench` (docs/performance.md), with the keys of
-// its --json.
+// Peer: Gloo's collectives on vectors of float, by the method of `tutti bench` (docs/reference/benchmarks.md), with the
+// keys of its --json.
 //
 //   peer_gloo --ranks N [--rounds R] [--warm-up W] [--rewrite] OP:BYTES...      starts its ranks, on this host
 //   peer_gloo --ranks N --rank R --store FOLDER --address ADDRESS ...           is one of them, bound to this address

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that the source tree keeps its layers (docs/architecture.md).
+"""Checks that the source tree keeps its layers (docs/dev/architecture.md).
 
   layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below; no type defined twice
-  layers.py variables ROOT                every variable TUTTI_... that the sources or docs/launching.md name is known to tutti/base/env.cc,
-                                          and every known variable is in the table of docs/launching.md
+  layers.py variables ROOT                every variable TUTTI_... that the sources or docs/reference/environment.md name is known to tutti/base/env.cc,
+                                          and every known variable is in the table of docs/reference/environment.md
   layers.py libraries FILE...             no object in these archives, and no program, needs LibTorch
   layers.py headers ROOT CXX [torch]    every header compiles on its own
 
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-# What each folder of tutti/ may include besides itself. The order is that of docs/architecture.md.
+# What each folder of tutti/ may include besides itself. The order is that of docs/dev/architecture.md.
 ABOVE = {
     "base": [],
     "planning": ["base"],
@@ -161,15 +161,15 @@ def check_variables(root):
         if not path.name.endswith("_test.cc"):
             for name in VARIABLE.findall(path.read_text(encoding="utf-8")):
                 named.setdefault(name, path.relative_to(root))
-    for line in (root / "docs/launching.md").read_text(encoding="utf-8").splitlines():
+    for line in (root / "docs/reference/environment.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("| `TUTTI_"):
             for name in ROW.findall(line.split("|")[1]):
-                named.setdefault(name, "docs/launching.md")
+                named.setdefault(name, "docs/reference/environment.md")
                 documented.add(name)
     problems = [f"{where}: TUTTI_{name} is not in {table}, so it would pass for a misspelt one"
                 for name, where in sorted(named.items()) if name not in known]
     problems += [f"{table}: nobody reads TUTTI_{name}" for name in sorted(known - set(named))]
-    problems += [f"docs/launching.md: the table of variables lacks TUTTI_{name}" for name in sorted(known - documented)]
+    problems += [f"docs/reference/environment.md: the table of variables lacks TUTTI_{name}" for name in sorted(known - documented)]
     return problems, f"{len(known)} variables are known"
 
 

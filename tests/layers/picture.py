@@ -3,7 +3,7 @@
 then every program of apps/.
 
   picture.py ROOT              writes the picture
-  picture.py ROOT --check      fails if the picture or the table in docs/architecture.md differs from layers.py
+  picture.py ROOT --check      fails if the picture or the table in docs/dev/architecture.md differs from layers.py
 """
 import pathlib
 import re
@@ -79,10 +79,10 @@ def draw(root):
 
 
 def problems(root, picture):
-    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|$", (root / "docs/architecture.md").read_text(encoding="utf-8"), re.M))
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|$", (root / "docs/dev/architecture.md").read_text(encoding="utf-8"), re.M))
     for folder in [*ABOVE, *BELOW]:
         if rows.get(folder) != uses(folder):
-            yield f"docs/architecture.md: `{folder}` uses {rows.get(folder)}; tests/layers/layers.py allows {uses(folder)}"
+            yield f"docs/dev/architecture.md: `{folder}` uses {rows.get(folder)}; tests/layers/layers.py allows {uses(folder)}"
     if picture.read_text(encoding="utf-8") != draw(root):
         yield f"{picture.relative_to(root)} differs from the table of layers.py: run tests/layers/picture.py {root}"
 
@@ -93,5 +93,5 @@ if __name__ == "__main__":
     if "--check" not in sys.argv:
         sys.exit(image.write_text(draw(home), encoding="utf-8") == 0)
     found = list(problems(home, image))
-    print("\n".join(found) or "the picture and docs/architecture.md agree with layers.py")
+    print("\n".join(found) or "the picture and docs/dev/architecture.md agree with layers.py")
     sys.exit(bool(found))

@@ -1,15 +1,15 @@
 #pragma once
-// One process opens whatever holds tensors, without a group, and without knowing anything of the job that wrote it: a
-// checkpoint of Tutti (the newest of a folder, or one of them), a safetensors file, a folder of them with an index like
-// Hugging Face's, or a file that PyTorch saved.
+// Opens any file with tensors, in one process, without a group. It can be a checkpoint of Tutti (the newest of a
+// folder, or a named one), a safetensors file, a folder of them with an index as Hugging Face writes it, or a PyTorch
+// file. The job that wrote it need not be known.
 //
 //   const auto source = TUTTI_TRY(open_tensors("runs/a"));
 //   TUTTI_TRY(source->read({"fc.weight"}, into));                                    // the whole
 //   TUTTI_TRY(source->read({"emb.0"}, TensorBox::rows(shape, 3000, 1000), into));    // a box
 //   for (const auto& [key, box] : boxes_of_rank(*source, 3)) ...                     // what rank 3 wrote
 //
-// What is read is checked as far as the file has digests: those of a checkpoint for each chunk, that of a record of a
-// PyTorch file, that of a tensor in a safetensors file of Tutti. Other safetensors files have none.
+// Reads verify the digests that the file has: in a checkpoint of each chunk, in a PyTorch file of each record, in a
+// safetensors file of Tutti of each tensor. Other safetensors files have none.
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,7 +61,7 @@ class TensorSource {
   const std::optional<CheckpointFacts>& facts() const { return facts_; }  // of a checkpoint
   bool has_digests() const { return has_digests_; }                       // so that what is read is what was written
 
-  // For many boxes of one tensor. Lives no longer than this.
+  // For many boxes of one tensor. The stream must not outlive this object.
   virtual Result<std::unique_ptr<TensorStream>> stream(const TensorKey& key) const;
   // `into`: packed, as many bytes as the box has.
   Status read(const TensorKey& key, const TensorBox& box, std::span<std::byte> into) const;

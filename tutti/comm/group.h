@@ -5,11 +5,10 @@
 // Threads: any. Calls on one group from several threads are carried out in the order in which they arrive, which has to
 // be the same on every rank. Different groups never block one another.
 // Leaving: the last handle that goes (a Work is one too) waits for what is pending, for 10 s at the most
-// (TUTTI_LEAVE_TIMEOUT), and tells the peers that this rank leaves. If an exception unwinds the stack, it ends pending
-// calls at once, which ends the group on every rank.
-// Failure: every operation ends by its deadline. The first error ends the group: every later call returns that error at
-// once, and the contents of buffers in flight are undefined. A rank may take some seconds to find out the root cause;
-// other groups go on meanwhile.
+// (TUTTI_LEAVE_TIMEOUT), and notifies the peers that this rank leaves. If an exception unwinds the stack, it ends
+// pending calls at once, which ends the group on every rank. Failure: every operation ends by its deadline. The first
+// error ends the group: every later call returns that error at once, and the contents of buffers in flight are
+// undefined. A rank may take some seconds to find out the root cause; other groups are not affected.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -66,10 +65,10 @@ class Group {
   Works submit(std::span<const Request> requests, CallSite at = CallSite::here()) const;
   // Runs an operation on the calling thread.
   Status run(const Request& request, CallSite at = CallSite::here()) const;
-  // A barrier that names late ranks: after `limit` every rank that was there in time gets a kTimeout with all ranks
-  // that have not come (0: the group's deadline; the shortest limit of all ranks counts). It does not end the group:
-  // the late ranks get an error when they come, and later calls work. It does not wait for operations under way. It
-  // meets in the store, which takes some round trips: for the start of a job or phase, or to find a hang.
+  // A barrier that names late ranks. After `limit` (0: the group's deadline; the shortest limit of all ranks counts),
+  // every rank that arrived gets a kTimeout that lists the ranks that did not. It does not end the group: the late
+  // ranks get an error when they arrive, and later calls work. It does not wait for operations under way. It uses the
+  // store and takes some round trips: use it at the start of a job or phase, or to find a hang.
   Status monitored_barrier(Duration limit = {}) const;
   // Poisons the group on every rank: pending and later operations end with this error.
   void abort(Error error) const;

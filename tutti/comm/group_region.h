@@ -1,6 +1,7 @@
 #pragma once
-// Traces communication that the calling thread does itself, in its peers' memory or in a call that blocks: as a region
-// of the thread, so that tables count it, and as a span on the lane of the group, beside the asynchronous collectives.
+// Traces communication that the calling thread does itself, in its peers' memory or in a call that blocks. It is
+// recorded as a region of the thread, so that tables count it, and as a span on the lane of the group, beside the
+// asynchronous collectives.
 #include <optional>
 #include <string>
 #include <utility>

@@ -72,9 +72,9 @@ struct Request {
   std::span<const std::size_t> out_splits{};  // copied by submit()
   std::int32_t* source = nullptr;             // recv: set to the sender before the call ends, if not null
   Duration limit{0};                          // 0: the group's default
-  // The memory of both buffers: kHost, or the number of a CUDA device (docs/engines.md). On a device they are used
-  // after all work that is on `stream` at the time of the call (a cudaStream_t; null is the default stream). When the
-  // call has ended, the results are visible to every stream.
+  // The memory of both buffers: kHost, or the number of a CUDA device (docs/how-to/choose-an-engine.md). On a device
+  // they are used after all work that is on `stream` at the time of the call (a cudaStream_t; null is the default
+  // stream). When the call has ended, the results are visible to every stream.
   std::int32_t device = kHost;
   void* stream = nullptr;
 };

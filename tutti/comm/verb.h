@@ -1,6 +1,6 @@
 #pragma once
 // The verbs as data: one row defines a verb. All code that runs, checks or simulates a call reads its row.
-// docs/contributing.md lists what else a new verb needs.
+// docs/dev/contributing.md lists what else a new verb needs.
 #include <cstddef>
 #include <cstdint>
 #include <iterator>

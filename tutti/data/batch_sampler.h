@@ -10,7 +10,7 @@ namespace tutti {
 
 enum class SampleOrder {
   kSequential,     // 0, 1, 2, ... once: replica r takes the r-th part of every global batch
-  kRandom,         // every epoch is shuffled anew, without end: replica r takes positions r, r + replicas, ...
+  kRandom,         // every epoch has a new order, without end: replica r takes positions r, r + replicas, ...
   kRandomSharded,  // likewise, but each replica shuffles a part of the dataset, the same part in all epochs
 };
 

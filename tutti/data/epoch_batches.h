@@ -12,7 +12,7 @@ class EpochBatches {
  public:
   using State = SamplerState;
 
-  // drop_last: an epoch's last batch is left out if it is smaller than the others.
+  // drop_last: an epoch's last batch is dropped if it is smaller than the others.
   EpochBatches(DistributedSampler sampler, std::size_t batch_size, bool drop_last = true)
       : sampler_(std::move(sampler)), batch_size_(batch_size), drop_last_(drop_last) {}
 

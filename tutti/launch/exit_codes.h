@@ -1,6 +1,6 @@
 #pragma once
-// What `tutti run` exits with when it is not the code of a rank (docs/launching.md, "The end"), and what any command of
-// tutti exits with because of an error.
+// What `tutti run` exits with when it is not the code of a rank (docs/reference/exit-codes.md), and what any
+// command of tutti exits with because of an error.
 #include "tutti/base/error.h"
 
 namespace tutti::launch {

@@ -16,8 +16,8 @@ struct SpawnOptions {
 // SIGKILL after the grace period) and is thrown here with its text: an exception that left rank_main ("rank 1: ..."),
 // an exit code, a signal. An error that only says that another rank was lost counts only if there is no other.
 //
-// Each rank is a copy of this process as it is now (fork), so this works only while the process has one thread: call it
-// before the first operation of LibTorch, before OpenMP or threads of your own are used, and before init(); else it
+// Each rank is a copy of this process as it is now (fork), so this works only while the process has one thread. Call it
+// before the first operation of LibTorch, before your program uses OpenMP or threads, and before init(); otherwise it
 // throws kUnsupported. The threads that OpenBLAS starts when a program is loaded do not count: spawn() ends them, and
 // the next matrix product of a process starts them again. The ranks end when this process ends, for whatever reason.
 // Their exit handlers do not run; stdio is flushed.

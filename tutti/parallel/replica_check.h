@@ -13,9 +13,9 @@
 
 namespace tutti {
 
-// Every rank calls. Throws the same Exception (kMismatch) on every rank where the tensors do not have the same bits
-// everywhere: it names the ranks that differ from most (of two ranks, both) and the first tensor by which they do.
-// Cost: reading the tensors once (CRC-32C), and an all_gather of 8 bytes.
+// Every rank calls. If the bits of the tensors differ between ranks, throws the same Exception (kMismatch) on every
+// rank. It names the ranks that differ from the majority (of two ranks, both) and the first tensor that differs. Cost:
+// reading the tensors once (CRC-32C), and an all_gather of 8 bytes.
 void require_equal_replicas(const Group& group, std::span<const NamedTensor> tensors);
 
 struct ReplicaCheckOptions {

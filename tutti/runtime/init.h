@@ -16,7 +16,8 @@ struct Options {
   std::optional<int> rank;        // RANK
   std::optional<int> world_size;  // WORLD_SIZE
   std::string transport;          // "auto", "shm", "tcp"; TUTTI_TRANSPORT
-  std::string engine;  // "tutti", "gloo", "mpi", or by device: "cpu:gloo,cuda:nccl"; TUTTI_ENGINE. See docs/engines.md
+  // "tutti", "gloo", "mpi", or by device: "cpu:gloo,cuda:nccl"; TUTTI_ENGINE. See docs/how-to/choose-an-engine.md.
+  std::string engine;
   std::optional<Duration> join_timeout;        // 5 min; TUTTI_JOIN_TIMEOUT
   std::optional<Duration> collective_timeout;  // 10 min; TUTTI_TIMEOUT
   std::optional<Duration> leave_timeout;       // 10 s; TUTTI_LEAVE_TIMEOUT

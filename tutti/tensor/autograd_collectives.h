@@ -9,14 +9,14 @@
 // of that dimension. A tensor without dimensions counts as one row. Inputs may have any strides. Element types as in
 // tensor/collectives.h; results of integer and bool type have no gradient.
 //
-// Scale: backward() on every rank gives the gradient of the SUM of the losses of all ranks. So where each rank has the
-// loss of its own samples, nothing has to be scaled; where every rank computes the very same loss, it counts size()
-// times: divide by that, or use the regions below, which take the loss of all ranks as one.
+// Scale: backward() on every rank gives the gradient of the SUM of the losses of all ranks. If each rank has the loss
+// of its own samples, nothing has to be scaled. If every rank computes the same loss, it counts size() times: divide by
+// that, or use the regions below, which count the loss of all ranks once.
 //
 // Participation: while gradients are recorded, the result requires a gradient on every rank, whether that rank's input
-// does or not. Every rank must then run backward() through it, and through all such results in the same order: one
+// does or not. Every rank must then run backward() through it, and through all such results in the same order. One
 // thread builds the graph, and one backward() call runs the calls in the reverse of the order in which they were made
-// (of tensors on one device: autograd has a thread for each). If a rank does not run backward(), the other ranks fail
+// (for tensors on one device: autograd has a thread for each). If a rank does not run backward(), the other ranks fail
 // with a Timeout that names it. A skipped call is a Mismatch that shows both calls. A rank without a loss (it received
 // no rows) calls result.sum().backward(). torch::autograd::grad() prunes what does not lead to its inputs: give it
 // inputs from before the call on every rank.
@@ -37,9 +37,9 @@ class Tensor;
 
 namespace tutti::autograd {
 
-// Backward: of sum, all_reduce(sum); of avg, all_reduce(avg); of premul_sum(f), f times all_reduce(sum); of min and max
-// what amin() and amax() over the ranks do: the gradient goes to the ranks that had the value, in equal shares. Other
-// ops are refused while gradients are recorded.
+// Backward: of sum, all_reduce(sum); of avg, all_reduce(avg); of premul_sum(f), f times all_reduce(sum). Of min and
+// max, as amin() and amax() over the ranks: the gradient goes to the ranks that had the value, in equal shares. Other
+// ops are rejected while gradients are recorded.
 at::Tensor all_reduce(const Group& group, const at::Tensor& in, Reduction op = ReduceOp::kSum,
                       CallSite at = CallSite::here());
 // Every rank gives a tensor of the shape and type of root's; only root's values and gradient count. Backward: reduce to

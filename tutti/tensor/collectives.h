@@ -1,9 +1,10 @@
 #pragma once
-// The verbs on LibTorch tensors. (With gradients: tensor/autograd_collectives.h.) Tensors must be dense, contiguous, on
-// the CPU or a CUDA device (a call's on one; docs/engines.md) and of a type in base/dtype.h; anything else throws an
-// Exception that shows the tensor and says what to do. Shapes are free: only element counts matter (see
-// comm/request.h). Results are written into the tensors given, below autograd: they carry no gradient, so one that was
-// computed with a gradient is refused. barrier() and barrier_async() have no tensors: see comm/collectives.h.
+// The verbs on LibTorch tensors. (With gradients: tensor/autograd_collectives.h.) Tensors must be dense, contiguous, of
+// a type in base/dtype.h, and on the CPU or a CUDA device (all tensors of a call on one device;
+// docs/how-to/choose-an-engine.md). Other tensors throw an Exception that shows the tensor and says what to do. Shapes
+// are free: only element counts matter (see comm/request.h). Results are written into the tensors given, below
+// autograd: they carry no gradient, so a tensor that was computed with a gradient is rejected. barrier() and
+// barrier_async() have no tensors: see comm/collectives.h.
 //
 // The plain form blocks and throws Exception. The ..._async form (isend, irecv) throws at once what is wrong with the
 // tensors, and returns a TensorWork for the rest. Until that has ended, do not write to the tensors, nor read those

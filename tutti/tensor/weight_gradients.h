@@ -1,6 +1,6 @@
 #pragma once
-// Deferred weight gradients. A schedule that fills its bubbles (zero bubble: Qi et al., 2023) cuts backward in two: B,
-// the gradient of the input, which another stage waits for, and W, the gradient of the weights, which no stage waits
+// Deferred weight gradients. A schedule that fills its bubbles (zero bubble: Qi et al., 2023) splits backward in two. B
+// is the gradient of the input, which another stage waits for. W is the gradient of the weights, which no stage waits
 // for.
 //
 //   WeightGradients later;

@@ -100,9 +100,9 @@ class Region {
   std::uint64_t trace_ = 0;           // which trace it is in
 };
 
-// What no thread does but was under way from `begin` to `end`, as an operation that another thread started and a third
-// one carried on. Spans of one lane lie on a line of their own below the threads, and should not overlap. Any thread;
-// call it when it has ended, and only where is_tracing(). What began before the trace did is left out.
+// Records an operation that ran from `begin` to `end` on no single thread: one thread started it, and another carried
+// it on. The spans of a lane have their own line below the threads, and should not overlap. Any thread. Call it when
+// the operation has ended, and only if is_tracing(). Operations that began before the trace are not recorded.
 void record_span(const std::string& lane, const char* name, std::string detail, Clock::time_point begin,
                  Clock::time_point end);
 

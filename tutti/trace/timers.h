@@ -66,8 +66,8 @@ class Timers {
   // Made at its first use; stays where it is.
   Timer& operator[](std::string_view name);
   [[nodiscard]] Timing time(std::string_view name) { return Timing((*this)[name]); }
-  // What was measured since the last call, in the order of first use, without timers that did not run; starts anew. A
-  // timer that runs is read up to now.
+  // What was measured since the last call, in the order of first use, without timers that did not run. Resets the
+  // timers. A running timer is read up to now.
   std::vector<TimerReading> take();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Where a run begins: anew, or where an earlier one stood. Same program, same command:
+// Where a run begins: at the start, or at the step of an earlier run. Same program, same command:
 //
 //   auto saved = resume_point(world, {.folder = "runs/a"}).or_throw();
 //   if (saved) load(*saved);
@@ -39,11 +39,11 @@ Result<std::int64_t> newest_saved_step(const Group& group, const ResumeOptions& 
 // From the environment: whether this is not the job's first attempt.
 bool was_restarted();
 
-// The same on every rank; none: from the start. Collective. Says in the log of rank 0 from where the run goes on, and
-// which checkpoints were passed over, and why. Errors: none of those that are there verifies (kCorrupt: a run that has
-// been going for weeks is not begun anew without a word); where what was found, and not named, belongs to another user
-// or may be written by everybody (kInvalidArgument; of one that is named a warning); and where `folder` holds later
-// ones than the one to begin with, because the next "auto" would go on from those (kInvalidArgument).
+// The result is equal on every rank; none: begin at the start. Collective. Rank 0 logs the checkpoint from which the
+// run resumes, and which checkpoints were skipped and why. Errors: kCorrupt: there are checkpoints, but none verifies.
+// A run that has trained for weeks must not restart at step 0 unnoticed. kInvalidArgument: a checkpoint that was found,
+// not named, belongs to another user or is writable by all users (a named one: a warning). kInvalidArgument: `folder`
+// holds later checkpoints than the one to begin with, because the next "auto" would resume from those.
 Result<std::optional<ResumePoint>> resume_point(const Group& group, const ResumeOptions& options);
 
 }  // namespace tutti

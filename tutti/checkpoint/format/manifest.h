@@ -1,5 +1,5 @@
 #pragma once
-// The manifest of a checkpoint: which tensors there are and where their bytes lie (docs/checkpoint-format.md).
+// The manifest of a checkpoint: which tensors there are and where their bytes lie (docs/reference/formats.md).
 #include <cstdint>
 #include <map>
 #include <optional>

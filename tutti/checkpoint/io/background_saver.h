@@ -1,6 +1,6 @@
 #pragma once
-// Saving while training goes on: a copy of the state in memory, which a thread then writes. A save that fails costs
-// nothing but itself: its files go, it is counted and told, the older checkpoints stay.
+// Saves during training: copies the state in memory, and a thread writes the copy. A failed save does not stop
+// training: its files are removed, stats() counts it, and the older checkpoints stay.
 //
 //   BackgroundSaver saver(world, "runs/a", {.keep = 3});
 //   saver.prepare(boxes());                                    // before training: memory and plan
@@ -48,11 +48,11 @@ class BackgroundSaver {
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
 
-  // Collective. Deals out who writes what and fetches the memory for the copy, so that the first save() does not have
-  // to. The memory is this rank's part of what is written: replicated tensors are shared out.
+  // Collective. Plans which rank writes what, and allocates the memory for the copy, so that the first save() does not
+  // have to. The memory is this rank's part of what is written: replicated tensors are divided over the ranks.
   Status prepare(std::span<const StateBox> boxes);
-  // Collective. Waits for the save before, copies, and returns: the tensors may change then. An error is of this call
-  // alone (boxes that cannot be, no memory); what becomes of the writing tell finish() and stats().
+  // Collective. Waits for the previous save, copies, and returns. The tensors may change then. An error concerns this
+  // call alone (invalid boxes, no memory). finish() and stats() report errors of the writing.
   Status save(std::span<const StateBox> boxes, const CheckpointFacts& facts);
   // The same without a copy: returns when all is on disk, or with the error. For a state of which there is no room for
   // another.

@@ -54,8 +54,8 @@ class CheckpointReader {
   static Result<CheckpointReader> open(const Group& group, const std::string& path,
                                        VerifyLevel level = VerifyLevel::kAll);
 
-  // For who has the files of a checkpoint elsewhere than in a folder: those of the manifest, in its order, in which the
-  // boxes lie where it says; `name` is for people. Nothing is looked at.
+  // For files of a checkpoint that are not in a folder: those of the manifest, in its order, with the boxes where the
+  // manifest says. `name` is used in messages. Reads nothing.
   static CheckpointReader of_files(std::string name, Manifest manifest, std::vector<Fd> files);
 
   const std::string& folder() const { return folder_; }  // of this checkpoint
@@ -68,7 +68,7 @@ class CheckpointReader {
   // What of `wanted` may be read. kMismatch, in strict mode: it is not all of it, or not all there is. Load only what
   // fits: nothing is changed before that is known.
   Result<TensorMatch> match(std::span<const StateBox> wanted, MatchMode mode = MatchMode::kStrict) const;
-  // The same without a word: what fits and what does not.
+  // As expect(), without an error or a log line: what matches and what does not.
   TensorMatch compare(std::span<const StateBox> wanted) const;
   // match() in strict mode.
   Status expect(std::span<const StateBox> wanted) const;
@@ -79,8 +79,8 @@ class CheckpointReader {
   Status read(const TensorKey& key, const TensorBox& box, const RowSink& sink) const;
   // The whole tensor, which has this many bytes.
   Status read(const TensorKey& key, std::span<std::byte> into) const;
-  // For many boxes of one tensor: what is read and checked for one serves the next. At most 32 MiB, or one chunk, are
-  // kept. Lives no longer than this reader. Boxes are not checked: they have to be inside of the tensor.
+  // For many boxes of one tensor: a chunk that was read and checked for one box serves the next. Keeps at most 32 MiB,
+  // or one chunk. The stream must not outlive this reader. Boxes are not checked: they must be inside the tensor.
   Result<std::unique_ptr<TensorStream>> stream(const TensorKey& key) const;
   // Every byte of the files, or the part-th of `parts` parts of them.
   Status verify(std::uint64_t part = 0, std::uint64_t parts = 1) const;

@@ -9,9 +9,9 @@
 //                    .box = TensorBox::rows({rows, 64}, first, count), .data = mine});
 //   Status saved = save_checkpoint(group, folder, boxes, {.step = 100}, {.keep = 3});
 //
-// Nothing is copied as a whole: contiguous boxes are written from where they lie, others through a buffer of 1 MiB.
-// Tensors of the model go to model-*.safetensors, what the optimizer keeps to optimizer-*.safetensors, so that the
-// weights can be loaded by any reader of that format.
+// Contiguous boxes are written in place, others through a buffer of 1 MiB. Tensors of the model go to
+// model-*.safetensors and the optimizer state to optimizer-*.safetensors, so any reader of that format can load the
+// weights.
 #include <cstddef>
 #include <functional>
 #include <span>
@@ -26,8 +26,8 @@ namespace tutti {
 struct SaveOptions {
   int keep = 0;                 // older checkpoints are removed, so that this many are there; 0: none is
   std::int64_t keep_every = 0;  // but for those whose step is a multiple of this; 0: for none
-  // After so many bytes each rank waits until the others have written as many, or all they have: so the deadline of a
-  // collective has to leave room for this much, however large the tables are.
+  // After this many bytes each rank waits until the other ranks have written as many, or all they have. So a
+  // collective's deadline must leave time for this many bytes, however large the tables are.
   std::uint64_t meet_every = std::uint64_t(1) << 30;
   // Called with the path of each checkpoint that is complete, by the rank that renamed it (rank 0; with a folder for
   // each node, the first rank of each node), on the thread that saves. While it runs, no checkpoint is deleted, and the

@@ -404,7 +404,7 @@ TEST_F(Saving, PythonReadsTheWeights) {
   if (python.empty()) GTEST_SKIP() << test::no_python_with("numpy and safetensors");
   save(2, 1, Dealing::kRows);
   const std::string program = folder() + "/read.py";
-  // As docs/checkpoint-format.md says.
+  // As docs/reference/formats.md says.
   std::ofstream(program) << R"(
 import json, sys
 import numpy as np

@@ -1,8 +1,7 @@
 #pragma once
-// Copies of the state in memory that outlives the workers: of what each rank would write of a checkpoint, one lies in
-// the memory that the agent of its own node keeps, and another on the next node, where there is one. When the launcher
-// starts the workers again, also with another node in place of one that was lost, they go on from there, without a
-// disk.
+// Copies of the state in memory that outlives the workers. Each rank's part of a checkpoint is in the memory of its own
+// node's agent, and again on the next node if there is one. When the launcher restarts the workers, they resume from
+// there, without a disk, even if another node replaces a lost one.
 //
 //   MemoryCopies copies(world);                     // under tutti run
 //   if (auto saved = copies.newest(boxes)) ...      // after a restart: like any checkpoint
@@ -54,10 +53,10 @@ class MemoryCopies {
   // The newest that all ranks together still have (memory/restore.h). Collective; before the first take(). `wanted`:
   // what this rank is going to read of it.
   Result<std::optional<CheckpointReader>> newest(std::span<const StateBox> wanted);
-  // Collective. Deals out who copies what and fetches memory.
+  // Collective. Plans which rank copies what, and allocates memory.
   Status prepare(std::span<const StateBox> boxes);
-  // Collective. Waits until the copy before is whole on all ranks, copies, and returns: the tensors may change then.
-  // What becomes of it tell stats(), and a warning where it fails: the copy before stays.
+  // Collective. Waits until the previous copy is complete on all ranks, copies, and returns. The tensors may change
+  // then. If the transfer fails, the previous copy stays; stats() and a warning report it.
   Status take(std::span<const StateBox> boxes, const CheckpointFacts& facts);
   // Waits until nothing is under way.
   void wait() { thread_.wait(); }
@@ -65,7 +64,7 @@ class MemoryCopies {
   bool has_neighbour() const;  // there is more than one node
 
  private:
-  // Two shelves for the copies of one rank.
+  // Two slots for the copies of one rank.
   struct Pair {
     int rank = 0;    // whose
     int number = 0;  // among those of this rank; 0: its own
@@ -94,8 +93,8 @@ class MemoryCopies {
   CopyNeighbours neighbours_;
   std::uint64_t history_ = 0;
   PlannedPart planned_;
-  std::vector<Pair> pairs_;                                         // its own, then those of guests
-  std::optional<std::pair<std::int64_t, std::uint64_t>> restored_;  // step and history of what the run went on from
+  std::vector<Pair> pairs_;                                         // its own, then the replicas
+  std::optional<std::pair<std::int64_t, std::uint64_t>> restored_;  // step and history of the resumed copy
   bool cleared_ = false;
 
   Mutex mutex_;

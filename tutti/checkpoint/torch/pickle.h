@@ -1,8 +1,8 @@
 #pragma once
 // A reader of Python's pickles that executes nothing. A pickle is a program for a machine with a stack; here the
-// machine knows dicts, lists, tuples, strings and numbers, and a list of names (docs/checkpoint-tools.md) each of which
-// it gives a meaning of its own. Whatever else a pickle names is opaque: an object of that name, and nothing is made of
-// it.
+// machine knows dicts, lists, tuples, strings and numbers, and a list of names (docs/how-to/import-weights.md) each of
+// which it gives a meaning of its own. Whatever else a pickle names is opaque: an object of that name, and nothing is
+// made of it.
 #include <cstdint>
 #include <string>
 #include <string_view>

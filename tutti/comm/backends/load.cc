@@ -44,10 +44,11 @@ Result<Library> load(const std::string& name) {
         .detail = "the engine " + name + " cannot be loaded from " + path + ": " + (why ? why : "no reason given"),
         .hint = "install what it needs, or take another engine (TUTTI_ENGINE)"};
   }
-  return Error{
-      .code = Code::kNotFound,
-      .detail = "the engine " + name + " is not here: there is no " + file + " in " + join(folders(), " or "),
-      .hint = "it is built where its library is found (docs/engines.md); TUTTI_ENGINE_PATH names another folder"};
+  return Error{.code = Code::kNotFound,
+               .detail = "the engine " + name + " is not here: there is no " + file + " in " + join(folders(), " or "),
+               .hint =
+                   "it is built where its library is found (docs/how-to/choose-an-engine.md); "
+                   "TUTTI_ENGINE_PATH names another folder"};
 }
 
 Result<void*> load_checked(const std::string& name) {

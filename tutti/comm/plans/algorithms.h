@@ -1,8 +1,8 @@
 #pragma once
 // All collective algorithms, one family per file. Each is a pure function of its Shape. It is correct for any group
 // size (including 1), for any count (including 0), in place and out of place. The order in which a plan adds depends
-// only on group size, rank order and element. So all ranks get the same bits, and so do two runs. docs/collectives.md
-// lists the cost of each algorithm.
+// only on group size, rank order and element. So all ranks get the same bits, and so do two runs.
+// docs/dev/algorithms.md lists the cost of each algorithm.
 #include <span>
 
 #include "tutti/comm/plans/plan.h"

@@ -1,6 +1,6 @@
 #pragma once
 // Predicts in closed form how long an algorithm takes. It is cheap enough to choose among the algorithms of a verb,
-// where the simulator (comm/plans/simulator) would run the plans of all ranks. docs/collectives.md has the formulas.
+// where the simulator (comm/plans/simulator) would run the plans of all ranks. docs/dev/algorithms.md has the formulas.
 // The tests compare them with the simulator.
 #include <cstddef>
 
@@ -12,7 +12,7 @@
 namespace tutti::comm {
 
 // Seconds until the last rank has finished. `bytes` is the size of the whole vector on a rank, as in
-// docs/collectives.md. Assumes even parts and ranks numbered host by host. The algorithm must implement the verb.
+// docs/dev/algorithms.md. Assumes even parts and ranks numbered host by host. The algorithm must implement the verb.
 double predict(Algorithm algorithm, Kind kind, const Hosts& hosts, std::size_t bytes, const Network& network);
 
 }  // namespace tutti::comm

@@ -44,8 +44,8 @@ struct CriteoReport {
 // data; kInvalidArgument: options that contradict, an output that is there. After an error nothing is left of the
 // output.
 //
-// `output` then holds clicks.bin (docs/click-data.md) and ids_00.bin, ids_01.bin, ...: the ids of each column in the
-// order of their numbers, four bytes each.
+// `output` then holds clicks.bin (docs/reference/formats.md) and ids_00.bin, ids_01.bin, ...: the ids of each column in
+// the order of their numbers, four bytes each.
 Result<CriteoReport> pack_criteo(const CriteoOptions& options);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #pragma once
-// The packed click file, as docs/click-data.md describes it: a header, then blocks of samples. A block holds its
+// The packed click file, as docs/reference/formats.md describes it: a header, then blocks of samples. A block holds its
 // labels, then its dense rows, then one column of rows for each table, so that a batch's slice of dense rows is one run
 // of bytes, and so is a table's column. Everything is little-endian; every value of a sample has four bytes.
 #include <cstddef>

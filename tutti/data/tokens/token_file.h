@@ -1,6 +1,6 @@
 #pragma once
 // Megatron-LM's indexed dataset: PREFIX.bin holds the tokens of all sequences back to back, PREFIX.idx says where each
-// sequence lies and which sequences make a document. docs/token-data.md has the layout to the byte.
+// sequence lies and which sequences make a document. docs/reference/formats.md has the layout to the byte.
 #include <cstdint>
 #include <cstring>
 #include <optional>

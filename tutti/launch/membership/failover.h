@@ -1,7 +1,7 @@
 #pragma once
 // Failover of the job's store. Two nodes have it: the *primary* serves it and coordinates, the *standby* keeps a copy.
 // When one of them is lost, the votes of the nodes decide whether the other continues; votes travel with the
-// heartbeats. That the other's process has ended is seen by the stores themselves (docs/store.md). A node that is
+// heartbeats. That the other's process has ended is seen by the stores themselves (docs/dev/store.md). A node that is
 // started again at a former address of the store is redirected to the present one.
 //
 // Every agent has one vote in each round. It gives it to the primary when that one asks for it, because its standby is

@@ -1,5 +1,5 @@
 #pragma once
-// How the ranks of one node are doing, as a value, as JSON (docs/launching.md), and as a table for people.
+// How the ranks of one node are doing, as a value, as JSON (docs/reference/json.md), and as a table for people.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -1,6 +1,7 @@
 #pragma once
 // The report of a job's end as JSON, for programs: the part about a failure (failure_json(), also report.json in the
-// log folder), the whole job (`tutti run --report FILE`), and writing that file. docs/launching.md lists the fields.
+// log folder), the whole job (`tutti run --report FILE`), and writing that file. docs/reference/json.md lists the
+// fields.
 #include <string>
 #include <vector>
 

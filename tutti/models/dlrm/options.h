@@ -1,6 +1,6 @@
 #pragma once
 // What a run of train_dlrm is asked to do. Names, defaults and meaning are those of dlrm_s_pytorch.py
-// (facebookresearch/dlrm); docs/dlrm.md lists what differs.
+// (facebookresearch/dlrm); docs/how-to/train-dlrm.md lists what differs.
 #include <cstdint>
 #include <string>
 #include <vector>

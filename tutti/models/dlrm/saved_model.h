@@ -1,5 +1,5 @@
 #pragma once
-// A model on disk: a checkpoint folder (docs/checkpoint-format.md) that any number of ranks, however their tables are
+// A model on disk: a checkpoint folder (docs/reference/formats.md) that any number of ranks, however their tables are
 // placed, can load. Names are those of Python's state_dict(): "emb_l.0.weight", "bot_l.0.bias".
 #include <cstdint>
 #include <string>

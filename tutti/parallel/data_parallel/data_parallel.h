@@ -23,10 +23,10 @@ namespace tutti {
 // that the hooks may run on autograd's threads. Every rank must construct it and call forward, backward and finish in
 // the same order.
 //
-// While it lives, the model's parameters must stay the tensors that they are now, of the same type and with the same
-// requires_grad: assign values in place (copy_), and do to() and register_parameter() before. A gradient that is sparse
-// where a dense one was promised (DataParallelOptions::sparse), or the reverse, ends the group with an Exception that
-// names rank and parameter, from backward() where that launches buckets (overlap), else from finish().
+// While the DataParallel exists, the model's parameters must stay the same tensors, with the same type and
+// requires_grad. Assign values in place (copy_), and call to() and register_parameter() before. A sparse gradient where
+// a dense one was promised (DataParallelOptions::sparse), or the reverse, ends the group with an Exception that names
+// rank and parameter. backward() throws it if it launches buckets (overlap), otherwise finish() does.
 //
 // It does not change the process, except that with logical_ranks LibTorch and its BLAS compute with one thread
 // (fix_compute_threads()). A program prepares its process once, by a tutti::Compute before it (tensor/compute.h):
@@ -69,8 +69,8 @@ class DataParallel {
   // lets the next backward() make them afresh, which is faster.
   void zero_grad() { reducer_->zero_grad(); }
 
-  // While the result lives, backward() only accumulates on this rank, and finish() does nothing; the first synchronised
-  // step after it averages the sums.
+  // While the result exists, backward() only accumulates on this rank, and finish() does nothing. The first
+  // synchronised step after it averages the sums.
   class NoSync {
    public:
     explicit NoSync(Reducer& reducer) : reducer_(reducer) { reducer_.set_sync(false); }

@@ -26,8 +26,8 @@ struct JoinUnevenOptions {
 };
 
 // Every rank calls. Runs `train`, which takes synchronised steps (forward in training mode, backward, finish) of `ddp`
-// and no other calls on its group; then takes part in the steps of those who have more. Costs one small all_reduce a
-// step. Buffers come from the highest rank that has data. In the end parameters and buffers are broadcast from the
+// and no other calls on its group; then takes part in the steps of the ranks that have more. Costs one small all_reduce
+// a step. Buffers come from the highest rank that has data. In the end parameters and buffers are broadcast from the
 // highest of the ranks that had most steps. A rank may have no batch at all. Gradients gathered in no_sync() after the
 // last synchronised step of a rank are lost. With a sharded optimizer every synchronised step of `train` must call the
 // optimizer's step(), or its zero_grad() to skip the step: a rank without data still steps its part of the weights.

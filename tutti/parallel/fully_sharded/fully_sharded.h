@@ -31,8 +31,8 @@
 //   optimizer.step();
 //   sharded.zero_grad();
 //
-// On one host there is one copy of the weights for all ranks, in shared memory, and nothing has to be gathered. Between
-// hosts a block is gathered while the one before it computes, and its gradients are averaged while backward() goes on.
+// On one host all ranks share one copy of the weights in shared memory, and no weights are gathered. Between hosts a
+// block is gathered while the one before it computes, and its gradients are averaged during backward().
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 #pragma once
-// An optimizer whose work and state are split over the ranks of a DataParallel (ZeRO: Rajbhandari et al., 2020): each
-// rank averages the gradients of its part of every parameter, steps that part, with state for that part only, and gives
-// the new weights to all. The rules are those of optimizer.h.
+// An optimizer whose work and state are split over the ranks of a DataParallel (ZeRO: Rajbhandari et al., 2020). Each
+// rank averages the gradients of its part of every parameter, steps that part, and sends the new weights to all ranks.
+// It has optimizer state for that part only. The rules are those of optimizer.h.
 //
 //   tutti::DataParallel ddp(model, world);
 //   tutti::ShardedOptimizer optimizer(ddp, tutti::AdamOptions{.lr = 1e-3}, {.stage = 2});
@@ -49,8 +49,8 @@ struct ShardedOptimizerOptions {
 // Takes f32 and f64. Not thread-safe. Every rank makes one, with the same rules, or all get an Exception that shows the
 // first difference; and calls its functions alike.
 //
-// While it lives the memory of parameters is the group's (the tensors stay the same), and peers write to it inside
-// step(). Do not read `.grad` after step(): it may hold this rank's local gradient or be undefined.
+// While it exists, the memory of parameters belongs to the group (the tensors stay the same), and peers write to it
+// inside step(). Do not read `.grad` after step(): it may hold this rank's local gradient or be undefined.
 class ShardedOptimizer {
  public:
   template <class M>

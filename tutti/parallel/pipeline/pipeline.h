@@ -7,14 +7,15 @@
 //   StepResult step = pipeline.run(schedule);       // gradients are in the parameters' .grad
 //   optimizer.step();
 //
-// A chunk's function gets the number of the microbatch and what the stage before has made, undefined on the first
-// stage; it returns its output, or on the last stage the loss, a tensor of one element. It reads its own data (tokens,
-// targets) by the number. Called with GradMode on, in a schedule of forwards alone with it off.
+// A chunk's function gets the number of the microbatch and the output of the stage before, which is undefined on the
+// first stage. It returns its output, or on the last stage the loss, a tensor of one element. It reads its own data
+// (tokens, targets) by the number. It is called with GradMode on, or with GradMode off in a schedule that has only
+// forwards.
 //
-// What is kept of an output that was sent is its place in the graph, not its memory. Where a schedule takes backward
-// apart (zb-h1, zb-v), layers that know WeightGradients (tensor/weight_gradients.h) put the gradients of their weights
-// off until the schedule asks for them; all other layers compute them together with those of their input, which is as
-// right, but fills no bubble.
+// Of an output that was sent, its place in the graph is kept, not its memory. Some schedules split backward (zb-h1,
+// zb-v). Layers that support WeightGradients (tensor/weight_gradients.h) then defer the gradients of their weights
+// until the schedule runs them. All other layers compute them together with those of their input, which is correct, but
+// fills no bubble.
 #include <cstdint>
 #include <functional>
 #include <optional>

@@ -17,8 +17,9 @@ struct AttentionOptions {
   bool causal = true;  // a query sees keys of its own position and before
   double scale = 0;    // of the scores; 0: 1 / sqrt(head dim)
   double dropout = 0;  // of probabilities, in [0, 1)
-  // Which are dropped depends on this seed (seed_at() of step, replica, micro batch and layer), the sample's place in
-  // the batch, the head's number in the whole layer, and the positions of query and key: not on the layout.
+  // The dropped elements depend on this seed (seed_at() of step, replica, micro batch and layer), the sample's place in
+  // the batch, the head's number in the whole layer, and the positions of query and key. They do not depend on the
+  // layout.
   std::uint64_t dropout_seed = 0;
   std::int64_t first_head = 0;  // of this rank, in the whole layer
   // The first position of a key that each query sees, of which its own is one: i64 [seq, batch] of this rank's rows.

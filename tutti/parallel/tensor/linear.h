@@ -1,8 +1,9 @@
 #pragma once
-// Linear layers whose weight is divided among the ranks of a tensor group (Megatron-LM, Shoeybi et al., 2019): by
-// columns, each rank computes some of the output features from the whole input; by rows, each takes some of the input
-// features and the results are added up. A column layer followed by a row layer needs one all_reduce forward (after the
-// row layer, g) and one backward (before the column layer, f), whatever elementwise is done between.
+// Linear layers whose weight is divided among the ranks of a tensor group (Megatron-LM, Shoeybi et al., 2019). By
+// columns, each rank computes some of the output features from the whole input. By rows, each rank takes some of the
+// input features, and the results are added up. A column layer followed by a row layer needs one all_reduce forward
+// (after the row layer, g) and one backward (before the column layer, f), whatever elementwise operations are between
+// them.
 //
 //   ColumnParallelLinear up(tp, {.in_features = h, .out_features = 4 * h, .initial = InitialWeights::normal(s1)});
 //   RowParallelLinear down(tp, {.in_features = 4 * h, .out_features = h, .initial = InitialWeights::normal(s2)});

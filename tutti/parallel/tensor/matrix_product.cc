@@ -1,9 +1,9 @@
 // LibTorch multiplies f32 with the system's BLAS, on Debian OpenBLAS, and convolves with oneDNN, which has a
 // dnnl_sgemm, too. With AVX-512 that one is 5 to 20 % faster for a layer's output and its input's gradient, 15 to 30 %
 // for the tiles of attention. It is slower, up to 2 times, where the first matrix is transposed and wide, as in the
-// gradient of a wide weight: it reads that one in columns, a page or more apart. docs/performance.md has the figures. A
-// LibTorch with MKL, as in the Python wheels, is left alone, and so is a CPU without AVX-512, where nothing was
-// measured.
+// gradient of a wide weight: it reads that one in columns, a page or more apart. docs/reference/benchmarks.md has the
+// figures. A LibTorch with MKL, as in the Python wheels, is left alone, and so is a CPU without AVX-512, where nothing
+// was measured.
 //
 // Which library multiplies depends on shapes and strides alone, so equal calls on as many threads give equal bits.
 #include "tutti/parallel/tensor/matrix_product.h"

@@ -19,9 +19,8 @@
 
 namespace tutti {
 
-// A placement on `ranks` ranks that passes check(). The error names the mistake and its position: text that is not
-// JSON, an unknown word, a table that is not in the model or is missing in the plan, a gap, an overlap, a rank out of
-// range.
+// A placement on `ranks` ranks that passes check(). The error names the mistake and its position. Mistakes are: text
+// that is not JSON, an unknown word, a table that the model or the plan lacks, a gap, an overlap, a rank out of range.
 Result<TablePlacement> parse_plan(std::string_view text, std::span<const TableSpec> tables, int ranks);
 // Text from which parse_plan() creates this placement.
 std::string plan_text(const TablePlacement& placement, std::span<const TableSpec> tables);

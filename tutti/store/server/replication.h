@@ -1,6 +1,6 @@
 #pragma once
 // The failover of the store: one of two servers, a primary or its standby. Private to store/server/; StoreServer
-// (server.h) says what it does for its callers, docs/store.md proves that the two never both serve.
+// (server.h) says what it does for its callers, docs/dev/store.md proves that the two never both serve.
 //
 // The primary sends *entries* (what changed) as they happen; the standby carries them out. Both send *heartbeats*, each
 // with a stamp of the sender's clock and the echo of the last stamp it received, and the number of entries so far.

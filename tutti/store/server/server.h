@@ -27,7 +27,7 @@ enum class StoreRole {
 // A standby gets every change before the primary's client gets its answer. When the primary's process ends, which its
 // closed connection proves, the standby takes over, and clients that know both addresses repeat there what was pending.
 // Silence proves nothing: then both stop answering until the majority of the nodes decides which server serves.
-// docs/store.md has the rules and the proof that two servers never both serve; replication.h has the code.
+// docs/dev/store.md has the rules and the proof that two servers never both serve; replication.h has the code.
 //
 // Threads: any. The server reads nothing but a handshake (Role::kStore) from a connection that has not passed it; it
 // keeps at most 512 such connections (a quarter of the files that the process may have), for 5 s and 256 bytes each.

@@ -4,7 +4,7 @@
 // The file, flight-rank3.json, is lines of JSON: first the rank (FlightDump without its operations; "operations" is how
 // many follow), then one line for each operation, by the time at which it began. Times are nanoseconds of
 // CLOCK_MONOTONIC; the first line has that clock and the time of day as they were when the file was written. See
-// docs/flight.md.
+// docs/how-to/debug-a-hang.md.
 #include <chrono>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 // The flight recorder of a rank: the latest operations of all its groups. It is always on, and written to a file when
-// the job fails or on request (docs/flight.md).
+// the job fails or on request (docs/how-to/debug-a-hang.md).
 //
 // Threads: all members may be called by any. Groups write into their own rings (FlightRing says how); write() reads
 // them while they go on.

@@ -1,6 +1,6 @@
 #pragma once
-// How the gradients of a bucket become averages, where all_reduce is not what is wanted: compress what travels, average
-// over some of the ranks, or over none. DataParallelOptions::hook.
+// Replaces the all_reduce that averages the gradients of a bucket: to compress what is sent, or to average over some
+// ranks or none. DataParallelOptions::hook.
 //
 //   class Halved final : public tutti::CommHook {
 //    public:

@@ -1,7 +1,7 @@
 #pragma once
-// Hooks that halve what travels: f32 (or f64) gradients are rounded to a 16-bit type, averaged (in f32, rounded once
-// more), and widened again. bf16 keeps f32's range and 8 bits of precision; f16 keeps 11 bits, but whatever is above
-// 65504 becomes infinite and whatever is below 6e-8 is lost (LossScaler).
+// Hooks that halve the bytes sent. f32 (or f64) gradients are rounded to a 16-bit type, averaged (in f32, rounded once
+// more), and widened again. bf16 has f32's range and 8 bits of precision. f16 has 11 bits, but values above 65504
+// become infinite and values below 6e-8 are lost (LossScaler).
 #include <memory>
 
 #include "tutti/parallel/data_parallel/hooks/comm_hook.h"

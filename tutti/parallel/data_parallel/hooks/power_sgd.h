@@ -1,10 +1,11 @@
 #pragma once
-// PowerSGD (Vogels et al., 2019, arXiv 1905.13727): a gradient M of [n, m] travels as two thin matrices, [n, r] and
-// [m, r], whose product is what one step of power iteration makes of M's average; what is lost is added to the next
+// PowerSGD (Vogels et al., 2019, arXiv 1905.13727). A gradient M of [n, m] is sent as two thin matrices, [n, r] and [m,
+// r]. Their product is the result of one step of power iteration on M's average. The error is added to the next
 // gradient. For slow networks: at r = 1 a square weight of 4096 sends 1/2048 of its bytes.
 //
-// The numbers, options and defaults are those of torch.distributed's powerSGD_hook, with two differences: a gradient of
-// zeros gives zeros (there NaN, unless rank is 3 or more), and gradients that travel uncompressed keep no error.
+// Results, options and defaults are those of torch.distributed's powerSGD_hook, with two differences. A gradient of
+// zeros gives zeros (there NaN, unless rank is 3 or more), and gradients that are sent uncompressed have no error
+// feedback.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,7 +22,7 @@ struct PowerSgdOptions {
   std::int64_t rank = 1;           // of the approximation: 1 to 4 is usual
   std::int64_t start_step = 1000;  // steps before it are plain averages; at least 2 with either of the next two
   bool error_feedback = true;      // costs a copy of the gradients
-  bool warm_start = true;          // each step goes on from the last one's Q
+  bool warm_start = true;          // each step starts from the previous step's Q
   // A gradient is compressed if that makes it smaller by more than this factor.
   double min_compression_rate = 2;
   double orthogonalization_epsilon = 0;  // added to the norm of each column
@@ -40,12 +41,12 @@ class PowerSgd final : public CommHook {
   };
   Elements elements() const;
 
-  // For a checkpoint: what later steps depend on, of the parameters of the DataParallel whose group this is; between two
-  // steps. Saved are a Q for each matrix, "power_sgd_q", the same on every rank, and the error of each rank,
-  // "power_sgd_error" of [ranks, elements of the matrix]. There are none before the first step that compresses, whose Qs
-  // are drawn by buckets: if gradients then come in another order than that of the parameters, a run that resumes there
-  // draws other Qs. On another number of ranks each takes the mean of the errors: averages then have as much of them as
-  // they lack. A load rejects what does not fit these parameters, or this rank of approximation (kMismatch).
+  // For a checkpoint: what later steps depend on, of the parameters of the DataParallel whose group this is; between
+  // two steps. Saved are a Q for each matrix, "power_sgd_q", the same on every rank, and the error of each rank,
+  // "power_sgd_error" of [ranks, elements of the matrix]. There are none before the first step that compresses, whose
+  // Qs are drawn by buckets: if gradients then come in another order than that of the parameters, a run that resumes
+  // there draws other Qs. On another number of ranks each takes the mean of the errors: averages then have as much of
+  // them as they lack. A load rejects what does not fit these parameters, or this rank of approximation (kMismatch).
   // `last_was_skipped`: the last step was (Reducer::skips_step()).
   void state(StateDict& dict, const Group& group, std::vector<NamedTensor> parameters, bool last_was_skipped);
 

@@ -1,7 +1,7 @@
 #pragma once
-// f16 has no numbers below 6e-8, and gradients often are smaller: the loss is multiplied by a scale, and with it all
-// gradients on their way. A scale that is too large shows as an infinity: that step is left out on every rank, and the
-// scale falls. What torch.cuda.amp.GradScaler does, with its defaults.
+// f16 has no numbers below 6e-8, and gradients are often smaller. So the loss is multiplied by a scale, and with it all
+// gradients. A scale that is too large shows as an infinity: every rank skips that step, and the scale falls. As
+// torch.cuda.amp.GradScaler, with its defaults.
 //
 //   tutti::DataParallel ddp(model, world, {.hook = tutti::f16_compression(), .finite_check = FiniteCheck::kReport});
 //   tutti::LossScaler scaler(ddp);

@@ -17,11 +17,11 @@ namespace tutti {
 // 2.4).
 Status check_computes_in(DType type);
 
-// While it lives, operators of this thread that gain from it (matrix products, convolutions) compute in `type`, with
-// casts of their inputs that autograd takes back, and those that need the range (losses, norms) in f32: LibTorch's
-// autocast on the CPU, as torch.autocast("cpu", dtype=...) does it. Nested ones: the innermost counts. kF32 turns it
-// off, nothing leaves it as it is. Throws Exception: another type; kF16 where LibTorch is older than 2.4 and cannot
-// multiply such numbers on a CPU.
+// While it exists, operators of this thread that gain from it (matrix products, convolutions) compute in `type`, and
+// those that need the range (losses, norms) in f32. Inputs are cast, and autograd casts their gradients back. This is
+// LibTorch's autocast on the CPU, as torch.autocast("cpu", dtype=...). If nested, the innermost counts. kF32 turns it
+// off; no type leaves it unchanged. Throws Exception: another type; kF16 if LibTorch is older than 2.4 and cannot
+// multiply f16 on a CPU.
 class Autocast {
  public:
   explicit Autocast(std::optional<DType> type);
