@@ -232,11 +232,11 @@ std::vector<std::pair<std::string, std::string>> OptionParser::compared(
     std::initializer_list<std::string_view> of_a_host) const {
   std::vector<std::pair<std::string, std::string>> texts;
   for_each([&](const Option& option) {
-    if (std::find(of_a_host.begin(), of_a_host.end(), option.name) != of_a_host.end()) return;
     const auto& words = texts_.words(option.name);
-    texts.emplace_back(option.name, !words.empty()                 ? join(words, " ")
-                                    : texts_.is_given(option.name) ? "given"
-                                                                   : "not given");
+    const bool has_text = std::find(of_a_host.begin(), of_a_host.end(), option.name) == of_a_host.end();
+    texts.emplace_back(option.name, !words.empty() && has_text                       ? join(words, " ")
+                                    : !words.empty() || texts_.is_given(option.name) ? "given"
+                                                                                     : "not given");
   });
   return texts;
 }

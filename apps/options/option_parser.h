@@ -40,8 +40,8 @@ class OptionParser {
   std::vector<std::string> without_effect() const;
   // "--save is --save-dir", for each option that was given by another name.
   std::vector<std::string> aliases_given() const;
-  // Name and text of every option that all ranks must have alike: all but `of_a_host`, such as folders, which may have
-  // another path on each host.
+  // Name and text of every option, which all ranks must have alike. Those of `of_a_host`, such as folders, may have
+  // another text on each host; it is compared whether they were given.
   std::vector<std::pair<std::string, std::string>> compared(
       std::initializer_list<std::string_view> of_a_host = {}) const;
   // The value of --local-rank; empty: not given.

@@ -70,6 +70,8 @@ TEST(PretrainGptOptions, ALossScaleAdaptsWithF16AloneAndIsFixedWithAll) {
   EXPECT_FALSE(read("").or_throw().optimizer.loss_scale);
   EXPECT_FALSE(read("--bf16").or_throw().optimizer.loss_scale);
   EXPECT_EQ(read("--fp16").or_throw().optimizer.loss_scale->initial, 4294967296.0);
+  EXPECT_EQ(read("--fp16").or_throw().optimizer.loss_scale->window, 1000);
+  EXPECT_EQ(read("--fp16").or_throw().optimizer.loss_scale->hysteresis, 2);
   EXPECT_EQ(read("--fp16 --hysteresis 5").or_throw().optimizer.loss_scale->hysteresis, 5);
   EXPECT_EQ(read("--bf16 --loss-scale 8").or_throw().optimizer.loss_scale->initial, 8);
 }

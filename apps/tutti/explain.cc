@@ -58,7 +58,7 @@ constexpr std::array kExplained = {
               "A rank is stuck: an endless loop, a lock, a file system that does not answer.\n"
               "A rank never made the call.",
               "Run `tutti status` while the job hangs, and `tutti flight` after it. If the rank was only slow, raise "
-              "the timeout (--collective-timeout, or TUTTI_TIMEOUT).",
+              "the timeout with the variable TUTTI_TIMEOUT, for example 10min.",
               "flight.md"},
     Explained{Code::kPeerLost, "Another rank died, or its connection was closed.",
               "The rank crashed, threw an exception, or exited early: its own error is the root cause.\n"

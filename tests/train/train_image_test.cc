@@ -424,6 +424,16 @@ TEST_F(TrainImage, RanksWithDifferentOptionsAreTold) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("--lr is 0.05 on rank 0, but 0.1 on ranks 1, 2"), Not(HasSubstr("step "))));
 }
 
+// Each host may have a folder of another name, but a save needs all ranks.
+TEST_F(TrainImage, AFolderThatOneRankLacksIsAMistake) {
+  const auto ended = tutti::testing::run({TUTTI_COMMAND, "run", "-n", "2", "--", "sh", "-c",
+                                          "if [ $RANK = 0 ]; then set -- \"$@\" --save-dir $0/a; fi; exec \"$@\"",
+                                          folder_.path(), TRAIN_IMAGE, "--data", folder_.path()},
+                                         kOneThread);
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("--save-dir is given on rank 0, but not given on rank 1"));
+}
+
 TEST_F(TrainImage, HelpIsForPeople) {
   const auto ended = train(0, {"--help"});
   EXPECT_EQ(ended.code, 0);

@@ -41,10 +41,10 @@ Result<bool> verify(const std::string& path) {
     fmt::print("{}: {} trouble{}\n", report.path, report.troubles.size(), report.troubles.size() == 1 ? "" : "s");
     return false;
   }
-  fmt::print(
-      "{}: {}, {} tensor{} in {} file{}, {}: {}\n", report.path, report.format, report.tensors,
-      report.tensors == 1 ? "" : "s", report.files, report.files == 1 ? "" : "s", progress.summary(report.bytes),
-      report.has_digests ? "no error found" : "no error in the layout; it has no digests, which would show whether bytes changed");
+  fmt::print("{}: {}, {} tensor{} in {} file{}, {}: {}\n", report.path, report.format, report.tensors,
+             report.tensors == 1 ? "" : "s", report.files, report.files == 1 ? "" : "s", progress.summary(report.bytes),
+             report.has_digests ? "no error found"
+                                : "no error in the layout; it has no digests, which would show whether bytes changed");
   return true;
 }
 
