@@ -28,7 +28,12 @@ foreach(program tutti train_image train_dlrm pretrain_gpt)
   endif()
 endforeach()
 
-install(FILES apps/tutti/tutti.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-run.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-doctor.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+# Manual pages of the programs that were built, from their help texts.
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_Interpreter_FOUND)
+  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/scripts/docs-command-line\" --man \"${CMAKE_BINARY_DIR}\" OUTPUT_QUIET)")
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/man/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL FILES_MATCHING PATTERN "*.1")
+endif()
 install(FILES completions/tutti.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tutti)
 install(FILES completions/_tutti DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES completions/tutti.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

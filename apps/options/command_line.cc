@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <limits>
 
-#include "apps/options/man_page.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"
 
@@ -92,10 +91,6 @@ std::optional<Error> empty_value(const CLI::App& app, const std::vector<std::str
 }  // namespace
 
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, const Reporter& reporter) {
-  if (arguments == std::vector<std::string>{"--man"}) {
-    std::fputs(man_page(app).c_str(), stdout);
-    return 0;
-  }
   if (arguments == std::vector<std::string>{"--version"}) {
     std::puts("tutti " TUTTI_VERSION);
     return 0;

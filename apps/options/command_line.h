@@ -15,9 +15,8 @@ class App;
 
 namespace tutti::cli {
 
-// Parses `arguments` into what was bound to `app`. An exit code if there is nothing left to do: 0 after --help and
-// after --man alone (the manual page), 2 after a mistake, which was then given to `reporter` with the nearest known
-// option.
+// Parses `arguments` into what was bound to `app`. An exit code if there is nothing left to do: 0 after --help,
+// 2 after a mistake, which was then given to `reporter` with the nearest known option.
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, const Reporter& reporter = report);
 
 Error usage(std::string detail, std::string hint = {});

@@ -7,7 +7,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "apps/options/man_page.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {
@@ -15,7 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr int kNoTerminal = -1;
 
@@ -125,14 +123,6 @@ TEST(HelpText, OfACommand) {
             "Examples:\n"
             "  small FILE --max-size 3  the first three\n");
   EXPECT_THAT(help_text(Small().app, "small FILE [OPTIONS]", 60), HasSubstr("Usage: small FILE [OPTIONS]\n"));
-}
-
-TEST(ManPage, HasTheFooterInItsLayoutAndNoUnescapedHyphen) {
-  const std::string page = man_page(Small().app);
-  EXPECT_THAT(page, HasSubstr(".TP\n.B \\-\\-max\\-size N\nlimit in bytes\n"));
-  EXPECT_THAT(page, HasSubstr(".SH NOTES\n.nf\nReads the file and prints it.\n\nExamples:\n"
-                              "  small FILE \\-\\-max\\-size 3  the first three\n.fi\n"));
-  EXPECT_THAT(page, Not(HasSubstr("max_size")));
 }
 
 }  // namespace

@@ -33,87 +33,87 @@ struct Explained {
   const char* meaning;  // one line
   const char* causes;   // lines, the most frequent first
   const char* remedies;
-  const char* page;  // of docs/
+  const char* page;
 };
 
 constexpr std::array kExplained = {
     Explained{Code::kInvalidArgument, "A function was called with an argument that it rejects.",
               "A shape, a count, a rank or an option is outside its range.\n"
               "A tensor is not contiguous, or has a dtype that the operation does not support.",
-              "The error says what was given and what was expected. Correct the call.", "questions.md"},
+              "The error says what was given and what was expected. Correct the call.", "docs/reference/cpp-api.md"},
     Explained{Code::kUsage, "The command line or the environment is wrong. Programs end with exit code 2.",
               "An option is misspelled, or needs another option.\n"
               "A TUTTI_ variable, RANK, WORLD_SIZE or MASTER_ADDR has a wrong value.",
               "The hint names the nearest known option. `--help` lists all options, and `tutti env` prints the "
               "variables that are set.",
-              "launching.md"},
+              "docs/reference/environment.md"},
     Explained{Code::kMismatch, "Ranks made different calls, or run different programs.",
               "One rank skipped a collective, or called another one, for example inside `if (rank == 0)`.\n"
               "Shapes, dtypes, orders of parameters or options differ between ranks.\n"
               "Hosts have different builds of the program or of Tutti.",
               "The error shows both calls. Let every rank make the same calls in the same order, from the same build.",
-              "flight.md"},
+              "docs/how-to/debug-a-hang.md"},
     Explained{Code::kTimeout, "A deadline passed. The error names the ranks that were waited for.",
               "A rank computes or loads data for longer than the timeout.\n"
               "A rank is stuck: an endless loop, a lock, a file system that does not answer.\n"
               "A rank never made the call.",
               "Run `tutti status` while the job hangs, and `tutti flight` after it. If the rank was only slow, raise "
               "the timeout with the variable TUTTI_TIMEOUT, for example 10min.",
-              "flight.md"},
+              "docs/how-to/debug-a-hang.md"},
     Explained{Code::kPeerLost, "Another rank died, or its connection was closed.",
               "The rank crashed, threw an exception, or exited early: its own error is the root cause.\n"
               "The kernel killed it because memory ran out.\n"
               "Its host or the network between the hosts failed.",
               "Read the report of `tutti run`: it names the first rank that failed, its signal or exit code, and its "
               "last lines. Start the job with --max-restarts to restart it from its last checkpoint.",
-              "faults.md"},
+              "docs/tutorial/5-when-it-fails.md"},
     Explained{Code::kAborted, "The group was ended, by an earlier error or by the program.",
               "Another call of the same group failed before. Its error is quoted as the cause.\n"
               "The program called abort(), or the job was asked to stop.",
-              "Look for the first error of the job; this one is a consequence.", "faults.md"},
+              "Look for the first error of the job; this one is a consequence.", "docs/concepts/faults.md"},
     Explained{Code::kRefused, "A peer rejected this process.",
               "The secret differs, or is missing on one host.\n"
               "The process belongs to another job, or to an earlier attempt of this job.",
-              "Give all hosts the same --secret-file. Check that the port is not used by another job.", "launching.md"},
+              "Give all hosts the same --secret-file. Check that the port is not used by another job.", "docs/admin/security.md"},
     Explained{Code::kUnreachable, "An address did not answer.",
               "A firewall drops the connection, or nothing listens at the port.\n"
               "The host name resolves to another address, for example 127.0.1.1.\n"
               "The host has several networks, and the wrong one was chosen.",
               "Run `tutti doctor --hosts ...`: it tries every pair of hosts. Choose a network with --iface.",
-              "launching.md"},
+              "docs/tutorial/3-two-machines.md"},
     Explained{Code::kAddressInUse, "Another process holds the port or the socket.",
               "Another job runs with the same --master-port.\n"
               "A process of an earlier job is still running.",
               "The error names the process that holds the port, if it may be read. Choose another port, or end that "
               "process.",
-              "launching.md"},
+              "docs/admin/operate.md"},
     Explained{Code::kNotFound, "A file, a program, a key or a tensor does not exist.",
               "A path is wrong, or exists on one host only.\n"
               "A package is not installed: the hint names it.",
-              "The error names what was searched, and where. Use a path that exists on every host.", "questions.md"},
+              "The error names what was searched, and where. Use a path that exists on every host.", "docs/install.md"},
     Explained{Code::kCorrupt, "Bytes do not match their format.",
               "A file was truncated or changed.\n"
               "A file has another format than its name says.\n"
               "A process that is not part of the job wrote to a port of the job.",
               "Run `tutti ckpt verify` on a checkpoint: it names the file, the tensor and the byte. Resuming skips a "
               "damaged checkpoint and takes the one before.",
-              "checkpoint-tools.md"},
+              "docs/how-to/inspect-checkpoints.md"},
     Explained{Code::kLimit, "A size, a count or a resource limit was reached.",
               "Memory, disk space, processes, threads or open files ran out.\n"
               "A message, a key or a table is larger than allowed.",
               "The error names the limit and the value that is needed. Raise it (ulimit, the cgroup), or use less.",
-              "launching.md"},
+              "docs/admin/operate.md"},
     Explained{Code::kUnsupported, "This is not possible here, and Tutti does not emulate it silently.",
               "Two options exclude each other.\n"
               "This build, CPU or LibTorch lacks what the call needs.",
-              "The hint names the alternative.", "compatibility.md"},
+              "The hint names the alternative.", "docs/reference/compatibility.md"},
     Explained{Code::kSystem, "A system call failed. The error ends in the system's words.",
               "The reason is in the text of errno, for example \"Permission denied\".",
               "Correct what the system complains about: rights, mounts, limits. `tutti doctor` checks the usual ones.",
-              "launching.md"},
+              "docs/admin/operate.md"},
     Explained{Code::kInternal, "A defect of Tutti.", "None: this should not happen.",
               "Report it, with the output of `tutti env`, the whole error, and the flight records if there are any.",
-              "contributing.md"},
+              "CONTRIBUTING.md"},
 };
 
 std::string paragraph(std::string_view text, std::size_t width, std::size_t indent = 0) {
@@ -125,7 +125,7 @@ std::string text_of(const Explained& one, std::size_t width) {
   for (const auto& cause : split(one.causes, '\n'))
     text += "  " + paragraph(fmt::format("- {}", cause), width - 2, 4) + "\n";
   text += "\nWhat to do:\n  " + paragraph(one.remedies, width - 2, 2) + "\n";
-  return text + fmt::format("\nMore: docs/{}\n", one.page);
+  return text + fmt::format("\nMore: {}\n", one.page);
 }
 
 }  // namespace

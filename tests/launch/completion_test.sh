@@ -90,9 +90,3 @@ if command -v fish >/dev/null; then
   said=$(HOME=$home fish -c "source $completions/tutti.fish; complete -C 'tutti r'; complete -C 'tutti run --bi'")
   [[ $said == *run* && $said == *--bind* ]] || fail "fish proposes: $said"
 fi
-
-# The manual page has every option that the help has.
-page=$(tutti run --man)
-for option in $(tutti run --help | sed -n 's/^  \(-[^ ]*\).*/\1/p' | tr , '\n'); do
-  grep -qF -- "${option//-/\\-}" <<<"$page" || fail "$option does not stand in the manual page"
-done

@@ -407,7 +407,6 @@ TEST(Run, AnAnswerThatNobodyTakesIsNoSuccess) {
   for (const auto& [words, code] : {std::pair("--version", 1),
                                     {"--help", 1},
                                     {"run --help", 1},
-                                    {"run --man", 1},
                                     {"env", 1},
                                     {"plan --help", 1},
                                     {"data --help", 1},

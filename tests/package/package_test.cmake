@@ -15,6 +15,12 @@ endfunction()
 
 run(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first)
 file(RENAME ${WORK}/first ${WORK}/prefix)
+foreach(page tutti tutti-run tutti-ckpt-verify)
+  file(READ ${WORK}/prefix/${MANDIR}/man1/${page}.1 text)
+  if(NOT text MATCHES "SH SYNOPSIS")
+    message(FATAL_ERROR "the manual page ${page} is: ${text}")
+  endif()
+endforeach()
 
 run(COMMAND ${CMAKE_COMMAND} -S ${SOURCE}/examples/hello -B ${WORK}/build -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
             -DCMAKE_CXX_COMPILER=${CXX} -DHELLO=${COMPONENT})
