@@ -1,4 +1,4 @@
-/* Peer: MPI's collectives on vectors of float, by the method of `tutti bench` (docs/performance.md), with the keys of its --json.
+/* Peer: MPI's collectives on vectors of float, by the method of `tutti bench` (docs/reference/benchmarks.md), with the keys of its --json.
  *
  *   mpirun -np N peer_mpi [--rounds R] [--warm-up W] [--rewrite] OP:BYTES...
  *
