@@ -170,6 +170,16 @@ TEST(Signals, ARankThatDoesNotCatchItEndsTheJobWithThatSignal) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
+TEST(Signals, OneToEveryProcessIsNoSecondOne) {
+  Running running({"run", "-n", "2", worker(), "trap", "75"});
+  running.await_out("ready", 2);
+  kill(running.agent(), SIGTERM);  // as Slurm with proctrack/linuxproc, which signals both
+  running.send(SIGTERM);
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 75);
+  EXPECT_THAT(ended.err, Not(HasSubstr("a second SIGTERM")));
+}
+
 TEST(Signals, TheSecondOneKills) {
   const Folder folder;
   Running running({"run", "-n", "1", "--signal-grace", "10min", worker(), "stubborn", folder.path()});

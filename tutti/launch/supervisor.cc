@@ -13,10 +13,10 @@
 // killed and the supervisor ends everything.
 //
 // The agent leads a session of its own, so that Ctrl-C and `kill -- -PGID` reach only the supervisor, which passes each
-// signal on once: a second signal is then truly the user's second. The workers stay in that one session: where the
-// kernel groups processes by session to share the processor (sched_autogroup), a rank that yields gives way only to its
-// own session. With a session for each rank a yield gave way to nothing: 2 ms a call instead of 5 us when ranks
-// outnumber the cores.
+// signal on once. A scheduler that signals every process reaches the agent as well; EndRequests counts both as one
+// request. The workers stay in that one session: where the kernel groups processes by session to share the processor
+// (sched_autogroup), a rank that yields gives way only to its own session. With a session for each rank a yield gave
+// way to nothing: 2 ms a call instead of 5 us when ranks outnumber the cores.
 #include "tutti/launch/supervisor.h"
 
 #include <poll.h>

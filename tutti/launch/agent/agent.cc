@@ -9,6 +9,8 @@
 // first failure is the culprit; a rank that ends after the agent has told it to stop (Stopping) is innocent.
 #include "tutti/launch/agent/agent.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <memory>
 
@@ -82,7 +84,7 @@ class Agent {
   void listen(PollSet& events);
   void turn();
   void on_signals();
-  void on_user_signal(int signal);
+  void on_user_signal(int signal, pid_t sender);
   void on_workers();
   void on_failure(Worker& failed);
   void on_hang(const Fault& fault);
@@ -114,6 +116,7 @@ class Agent {
   std::optional<StatusServer> status_;
   const Clock::time_point started_ = now();
   bool timed_out_ = false, supervisor_lost_ = false;
+  EndRequests end_requests_{getppid()};
   int user_signal_ = 0;                        // the signal that ends the job
   int passed_on_ = 0;                          // the last signal that does not: SIGUSR1 or SIGUSR2
   bool stop_requested_ = false;                // by user_signal_, or by SIGUSR1: save and leave
@@ -199,7 +202,7 @@ Status Agent::start(Round round) {
 
 int Agent::fail_to_start(const Error& error) {
   int code = error.code == Code::kUsage ? kExitUsage : 1;
-  for (const int signal : signals_->read())
+  for (const auto [signal, sender] : signals_->read())
     if (error.code == Code::kAborted && signal != SIGCHLD && asks_for_the_end(signal)) code = 128 + signal;
   consoles_.say(to_string(error));
   nodes_.report({.text = this_node() + " could not start its ranks: " + error.detail, .code = code, .final = true});
@@ -267,17 +270,17 @@ bool Agent::waits_for_others() const { return !nodes_.round_end() && (attempt_->
 
 void Agent::on_signals() {
   bool child = false;
-  for (const int signal : signals_->read()) {
+  for (const auto [signal, sender] : signals_->read()) {
     if (signal == SIGCHLD) {
       child = true;
     } else {
-      on_user_signal(signal);
+      on_user_signal(signal, sender);
     }
   }
   if (child) on_workers();
 }
 
-void Agent::on_user_signal(int signal) {
+void Agent::on_user_signal(int signal, pid_t sender) {
   const bool requested_before = stop_requested_;
   if (signal != SIGUSR2) stop_requested_ = true;
   if (signal == SIGUSR1) attempt_->workers().request_stop(signal);
@@ -287,6 +290,7 @@ void Agent::on_user_signal(int signal) {
     passed_on_ = signal;
     return attempt_->workers().signal_alone(signal);  // a helper process without a handler would die of it
   }
+  if (!end_requests_.add(sender)) return;
   if (user_signal_ != 0) {
     consoles_.say("a second " + signal_name(signal) + ": killing all ranks");
     return attempt_->stopping().kill();

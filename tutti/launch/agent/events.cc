@@ -61,11 +61,19 @@ Result<Signals> Signals::take() {
   return Signals(std::move(fd));
 }
 
-std::vector<int> Signals::read() {
-  std::vector<int> came;
+std::vector<ArrivedSignal> Signals::read() {
+  std::vector<ArrivedSignal> came;
   signalfd_siginfo info{};
-  while (::read(fd_.get(), &info, sizeof info) == ssize_t(sizeof info)) came.push_back(int(info.ssi_signo));
+  while (::read(fd_.get(), &info, sizeof info) == ssize_t(sizeof info))
+    came.push_back({int(info.ssi_signo), pid_t(info.ssi_pid)});
   return came;
+}
+
+bool EndRequests::add(pid_t sender) {
+  int& count = sender == supervisor_ ? passed_on_ : direct_;
+  if (++count <= requests_) return false;
+  requests_ = count;
+  return true;
 }
 
 }  // namespace tutti::launch

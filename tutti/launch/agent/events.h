@@ -1,6 +1,8 @@
 #pragma once
 // What an event loop of the launcher waits for: descriptors and a time (PollSet), and the user's signals (Signals).
+// EndRequests counts the user's requests to end the job.
 #include <poll.h>
+#include <sys/types.h>
 
 #include <csignal>
 #include <functional>
@@ -42,6 +44,13 @@ bool asks_for_the_end(int signal);
 // Whether such a signal is pending for this thread, which blocks it, and has not been read yet.
 bool end_is_asked_for();
 
+// A signal as its receiver sees it. `sender` is a process id, and 0 if the kernel or another pid namespace sent it.
+struct ArrivedSignal {
+  int number = 0;
+  pid_t sender = 0;
+  bool operator==(const ArrivedSignal&) const = default;
+};
+
 // The signals by which a user controls a job, as events of a poll loop.
 class Signals {
  public:
@@ -49,13 +58,30 @@ class Signals {
   static Result<Signals> take();
 
   int fd() const { return fd_.get(); }  // readable when a signal has arrived
-  // The numbers of the signals that arrived since the last call. Does not block.
-  std::vector<int> read();
+  // The signals that arrived since the last call. Does not block.
+  std::vector<ArrivedSignal> read();
 
  private:
   explicit Signals(Fd fd) : fd_(std::move(fd)) {}
 
   Fd fd_;
+};
+
+// Distinguishes a new request to end the job from the second copy of one. Slurm with proctrack/linuxproc, systemd and
+// pkill signal every process of a job. So the agent gets a request twice: from the sender, and passed on by its
+// supervisor. Neither way brings a request twice, so the larger of the two counts is the number of requests. No time
+// limit is involved: two quick signals of the user are two requests.
+class EndRequests {
+ public:
+  explicit EndRequests(pid_t supervisor) : supervisor_(supervisor) {}
+
+  // Call for each signal that asks_for_the_end(). Whether it is a new request.
+  bool add(pid_t sender);
+
+ private:
+  const pid_t supervisor_;
+  int passed_on_ = 0, direct_ = 0;  // signals of the supervisor, and of all other senders
+  int requests_ = 0;
 };
 
 }  // namespace tutti::launch

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -55,7 +56,8 @@ TEST(Workers, AreNotStartedOnceTheUserWantsTheEnd) {
   EXPECT_EQ(started.error().code, Code::kAborted);
   EXPECT_THAT(started.error().detail, HasSubstr("a signal came when 0 of 3 had been started"));
   EXPECT_FALSE(workers.any_alive());
-  EXPECT_THAT(signals->read(), ::testing::UnorderedElementsAre(SIGUSR1, SIGTERM));
+  EXPECT_THAT(signals->read(),
+              ::testing::UnorderedElementsAre(ArrivedSignal{SIGUSR1, getpid()}, ArrivedSignal{SIGTERM, getpid()}));
   EXPECT_FALSE(end_is_asked_for());
 }
 

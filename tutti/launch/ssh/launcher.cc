@@ -391,7 +391,7 @@ void SshLauncher::on_line(Session& session, bool is_output, std::string_view lin
 }
 
 void SshLauncher::on_signals() {
-  for (const int signal : signals_->read()) {
+  for (const auto [signal, sender] : signals_->read()) {
     if (signal == SIGCHLD) continue;  // on_end() follows every turn
     if (asks_for_the_end(signal)) user_signal_ = signal, ++asked_for_the_end_;
     pass_on(signal);
