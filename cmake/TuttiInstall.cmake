@@ -31,7 +31,10 @@ endforeach()
 # Manual pages of the programs that were built, from their help texts.
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND)
-  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/scripts/docs-command-line\" --man \"${CMAKE_BINARY_DIR}\" OUTPUT_QUIET)")
+  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/scripts/docs-command-line\" --man \"${CMAKE_BINARY_DIR}\" OUTPUT_QUIET RESULT_VARIABLE code)
+if(NOT code MATCHES \"^(0|77)$\")  # 77: the command was not built
+  message(WARNING \"the manual pages were not written\")
+endif()")
   install(DIRECTORY ${CMAKE_BINARY_DIR}/man/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL FILES_MATCHING PATTERN "*.1")
 endif()
 install(FILES completions/tutti.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tutti)

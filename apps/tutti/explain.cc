@@ -74,7 +74,8 @@ constexpr std::array kExplained = {
     Explained{Code::kRefused, "A peer rejected this process.",
               "The secret differs, or is missing on one host.\n"
               "The process belongs to another job, or to an earlier attempt of this job.",
-              "Give all hosts the same --secret-file. Check that the port is not used by another job.", "docs/admin/security.md"},
+              "Give all hosts the same --secret-file. Check that the port is not used by another job.",
+              "docs/admin/security.md"},
     Explained{Code::kUnreachable, "An address did not answer.",
               "A firewall drops the connection, or nothing listens at the port.\n"
               "The host name resolves to another address, for example 127.0.1.1.\n"
