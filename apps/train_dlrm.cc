@@ -64,8 +64,8 @@ void report_exchange(const tutti::Group& world, const tutti::dlrm::Options& opti
   if (world.rank() != 0) return;
   tutti::log::warn(fmt::format("DLRM_ALLTOALL_IMPL={} has no effect: {}", *chosen,
                                world.size() == 1 ? "there is one rank"
-                                                 : "all ranks share a host and its memory; --no-shared-tables sends "
-                                                   "rows all the same"));
+                                                 : "all ranks share the memory of one host; --no-shared-tables "
+                                                   "sends rows anyway"));
 }
 
 int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& options,

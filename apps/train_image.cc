@@ -67,7 +67,7 @@ void print_summary(const tutti::Group& world, const tutti::ImageTrainingOptions&
              options.model, world.size(), world.size() == 1 ? "" : "s", result.training.timing.samples_per_s(),
              result.exposed_percent, world.size() == 1 ? "" : " on rank 0", result.test_accuracy, result.test_loss);
   if (result.left_out > 0)
-    fmt::print(stderr, "{}: {} step{} left out, since gradients overflowed in f16\n", options.model, result.left_out,
+    fmt::print(stderr, "{}: {} step{} skipped, because gradients overflowed in f16\n", options.model, result.left_out,
                result.left_out == 1 ? " was" : "s were");
 }
 

@@ -263,7 +263,7 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"all_reduce", "--peers", "--against", "glo"}, "did you mean gloo?");
   mistake({"all", "--peers"}, "--peers and --plot take one operation at a time");
   mistake({"all_reduce", "--peers", "--dtype", "bf16"}, "the peers measure sums of f32 in one group of all ranks");
-  mistake({"--peers", "-n", "2"}, "the table of targets says itself");
+  mistake({"--peers", "-n", "2"}, "the table of targets sets its own");
   mistake({"--peers", "--plot", "a.svg"}, "--plot draws one operation");
   mistake({"--peers", "--only", "no such line"}, "no line of the table holds 'no such line'");
   mistake({"all_reduce", "-n", "2", "--plot", "a.gif"}, "ends in .svg or .png");

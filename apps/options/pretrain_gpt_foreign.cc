@@ -14,7 +14,7 @@ constexpr const char* kConvert = "tutti ckpt import, tutti ckpt reshard";
 constexpr const char* kCuda = "it chooses among CUDA kernels, and pretrain_gpt computes on CPUs";
 constexpr const char* kCudaMemory = "it is about CUDA's allocator";
 constexpr const char* kExperts = "there are no mixtures of experts";
-constexpr const char* kAlways = "it is always so here";
+constexpr const char* kAlways = "it is always on";
 constexpr const char* kNever = "there is nothing here that it turns off";
 constexpr const char* kRates = "events always have the learning rate, the batch and the loss scale";
 constexpr const char* kFloat8 = "it belongs to --fp8-format";
@@ -153,7 +153,7 @@ const std::vector<ForeignOption>& options_of_megatron() {
       {"--no-log-learnig-rate-to-tensorboard", false, kRates},  // so it is spelt there
       {"--no-log-learning-rate-to-tensorboard", false, kRates},
       {"--log-batch-size-to-tensorboard", false, kAlways},
-      {"--log-loss-scale-to-tensorboard", false, "it is always so with --fp16"},
+      {"--log-loss-scale-to-tensorboard", false, "it is always on with --fp16"},
       {"--no-log-loss-scale-to-tensorboard", false, kRates},
       {"--log-validation-ppl-to-tensorboard", false, "the perplexity is e to the power of the loss, which is there"},
       {"--log-world-size-to-tensorboard", false, "the number of ranks does not change within a run"},

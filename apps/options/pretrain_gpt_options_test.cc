@@ -254,7 +254,7 @@ TEST(PretrainGptOptions, WhatChangesNothingIsAcceptedAndWarnedOf) {
   EXPECT_FALSE(read(accepted).or_throw().parallel.sequence_parallel) << "there are no tensor ranks to divide it over";
   const auto sentences = without_effect(accepted);
   EXPECT_THAT(sentences, ::testing::SizeIs(21));
-  EXPECT_THAT(sentences, ::testing::Contains("--use-mcore-models has no effect: it is always so here"));
+  EXPECT_THAT(sentences, ::testing::Contains("--use-mcore-models has no effect: it is always on"));
   EXPECT_THAT(sentences, ::testing::Contains("--split has no effect with --mock-data"));
   EXPECT_EQ(refusal("--profile-ranks 0 1 2 --recompute-modules core_attn mlp"), "accepted");
 }

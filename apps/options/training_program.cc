@@ -67,7 +67,7 @@ void warn(const OptionParser& line) {
   const auto who = rendezvous::identify({}, current_environment());
   if (who.ok() && who->rank != 0) return;
   if (const auto names = line.aliases_given(); !names.empty())
-    log::info(fmt::format("names of other programs: {}", join(names, ", ")));
+    log::info(fmt::format("option names of other programs: {}", join(names, ", ")));
   for (const std::string& sentence : line.without_effect()) log::warn(sentence);
 }
 

@@ -278,7 +278,7 @@ Result<bench::CompareOptions> interpret_comparison(const BenchTexts& texts) {
   if (!texts.ranks.empty() || !texts.sizes.empty() || texts.least != none.least || texts.most != none.most ||
       texts.memory != none.memory || texts.rewrite || texts.two_hosts || texts.dtype != none.dtype ||
       texts.groups != none.groups || !texts.engine.empty())
-    return usage("the table of targets says itself with how many ranks, sizes and buffers it is measured",
+    return usage("the table of targets sets its own ranks, sizes and buffers",
                  "name an operation, or choose lines with --only TEXT");
   return options;
 }

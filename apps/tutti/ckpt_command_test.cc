@@ -50,7 +50,7 @@ TEST_F(CkptCommand, ANewestThatDoesNotOpenIsPassedOverAloud) {
     const Ended ended = run({"ckpt", command, path("a")});
     EXPECT_EQ(ended.code, 0) << command;
     EXPECT_THAT(ended.out, HasSubstr("step-0000001")) << command;
-    EXPECT_THAT(ended.err, HasSubstr("passed over a checkpoint: Corrupt: " + path("a/step-0000002/model-00001")))
+    EXPECT_THAT(ended.err, HasSubstr("skipped a checkpoint: Corrupt: " + path("a/step-0000002/model-00001")))
         << command;
   }
   EXPECT_EQ(run({"ckpt", "ls", path("a/step-0000001")}).err, "");
@@ -217,7 +217,7 @@ TEST_F(CkptCommand, MergeWritesWeightsForOthers) {
   // And back.
   const Ended back = run({"ckpt", "import", path("w"), path("again"), "--step", "9", "--ranks", "2"});
   ASSERT_EQ(back.code, 0) << back.err;
-  EXPECT_THAT(back.out, HasSubstr("has no digests"));
+  EXPECT_THAT(back.out, HasSubstr("have no digests"));
   EXPECT_THAT(back.err, ::testing::Not(HasSubstr("did you mean")));
   const Ended mistyped = run({"ckpt", "import", path("w"), path("typo"), "--data", "positon=80", "--data", "epoch=0"});
   ASSERT_EQ(mistyped.code, 0) << mistyped.err;
@@ -267,7 +267,7 @@ TEST_F(CkptCommand, PruneLeavesTheLastThatIsWhole) {
     const Ended refused = run({"ckpt", "prune", path("a"), "--keep", "1", more});
     EXPECT_EQ(refused.code, 1);
     EXPECT_EQ(refused.out, "");
-    EXPECT_THAT(refused.err, HasSubstr("nothing is removed: of the 1 that would stay none is whole; the newest: "));
+    EXPECT_THAT(refused.err, HasSubstr("nothing was removed: none of the 1 to keep is complete; the newest: "));
     EXPECT_THAT(refused.err, HasSubstr("step-0000003/model-00001-of-00003.safetensors has 100 bytes"));
   }
   EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 3u);
@@ -290,8 +290,8 @@ TEST_F(CkptCommand, PruneBesideAJob) {
   lock.reset();
   const Ended pruned = pruning.get();
   EXPECT_EQ(pruned.code, 0) << pruned.err;
-  EXPECT_THAT(pruned.err, MatchesRegex("(.|\n)* is being written to by ckpt_command_te.* \\(pid [0-9]+ on .*; waits "
-                                       "for its end, 10 s at most\n"));
+  EXPECT_THAT(pruned.err, MatchesRegex("(.|\n)* is being written to by ckpt_command_te.* \\(pid [0-9]+ on .*; waiting "
+                                       "for it to end, at most 10 s\n"));
   EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 1u);
   // Nobody puts a checkpoint between those of a job.
   save(9, 0, "b");
@@ -322,7 +322,8 @@ TEST_F(CkptCommand, AnEarlierStepIsNotPutBeforeALaterOne) {
   save(2);
   const Ended ended = run({"ckpt", "reshard", path("b"), path("a"), "--ranks", "2"});
   EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, HasSubstr(path("a") + " has a checkpoint of step 2, and this one is of step 1: who resumes"));
+  EXPECT_THAT(ended.err,
+              HasSubstr(path("a") + " has a checkpoint of step 2, and this one is of step 1: a job that resumes"));
   EXPECT_EQ(test::file_text(path("a/latest")), "step-0000002\n");
   EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 1u);
 }

@@ -184,7 +184,7 @@ Result<std::vector<std::string>> options_there(const Texts& texts, bool counted)
     if (!value.empty()) options.insert(options.end(), {option, value});
   };
   if (!texts.nodes.empty() || !texts.node_rank.empty())
-    return usage("the list of hosts tells their number and the number of each", "leave --nnodes and --node-rank out");
+    return usage("the list of hosts sets the number of nodes and their ranks", "drop --nnodes and --node-rank");
   if (counted && !texts.ranks.empty())
     return usage("the list of hosts gives the number of ranks of each host, and -n gives " + texts.ranks,
                  "one of them is enough");

@@ -18,7 +18,7 @@ constexpr Habit kHabits[] = {
      "--world_size",
      "here that is -n: tutti run -n {} ..., for the ranks of one host; on several tutti run --hosts a:4,b:4 ..."},
     {"-N -npernode --npernode -ppn --ppn -perhost --ntasks-per-node --tasks-per-node --gpus-per-node",
-     "here that is -n: the ranks of each host; how many hosts there are say --hosts a,b or --nnodes K"},
+     "here that is -n: the ranks of each host; --hosts a,b or --nnodes K sets the number of hosts"},
     {"--nodes --num_nodes --num-nodes --num_machines --num-machines",
      "here that is --nnodes {}, with the same command on each host; tutti run --hosts a:8,b:2 starts all of them by "
      "ssh"},
@@ -30,7 +30,7 @@ constexpr Habit kHabits[] = {
     {"-report-bindings --report-bindings -display-map --display-map",
      "drop it: a table of ranks, hosts and cores is printed at the start"},
     {"-oversubscribe --oversubscribe --overcommit --allow-run-as-root --use-hwthread-cpus -K --kill-on-bad-exit",
-     "drop it: it is always so here"},
+     "drop it: tutti run always does this"},
     {"-mca --mca -gmca --gmca --prtemca --pmixmca",
      "it is for the parts of Open MPI, which carries bytes here only with TUTTI_ENGINE=mpi; then set "
      "OMPI_MCA_NAME=VALUE"},

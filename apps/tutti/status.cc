@@ -87,8 +87,15 @@ std::vector<Asked> ask_all(std::vector<launch::StatusSocket> sockets) {
   return all;
 }
 
-// What the job that was asked for answers: by one of its agents, which knows of the others. Two agents that began as
-// the same node are of two jobs.
+// The present number of the agent's node. Its socket has the number with which it began; in an elastic job, nodes that
+// come and go change it.
+int node_of(const launch::StatusSocket& socket, const std::string& answer) {
+  const auto nodes = launch::parse_answer(answer);
+  return nodes.ok() && !nodes->empty() ? nodes->front().node : socket.node;
+}
+
+// The answer of the job that was asked for: from one of its agents, which knows the others. Two agents of the same node
+// belong to two jobs.
 Result<std::string> answer_of(const std::string& job) {
   std::vector<launch::StatusSocket> meant = launch::status_sockets();
   std::erase_if(meant, [&](const launch::StatusSocket& socket) { return !is_meant(socket, job); });
@@ -99,7 +106,7 @@ Result<std::string> answer_of(const std::string& job) {
   std::string answer;
   std::optional<launch::StatusSocket> answers;
   for (auto& [socket, answered] : ask_all(std::move(meant))) {
-    if (answers && answers->node != socket.node) continue;
+    if (answered.ok() && answers && node_of(socket, *answered) != node_of(*answers, answer)) continue;
     if (answered.ok() && answers)
       return Error{.code = Code::kUsage,
                    .detail = "two jobs of the name " + job + " run on this host, with the agents " +

@@ -25,7 +25,7 @@ std::string trouble_with(const std::string& engine) {
   the_engine = engine;
   const auto touch = [](Group& world) { DeviceMemory(device_of(world), 1); };
   for (const Outcome& outcome : run_on_gpus(2, touch))
-    if (!outcome.ok()) return outcome.error.empty() ? "a rank ended without a word" : outcome.error;
+    if (!outcome.ok()) return outcome.error.empty() ? "a rank ended without an error" : outcome.error;
   return {};
 }
 

@@ -228,7 +228,7 @@ TEST_P(RendezvousConformance, ANewcomerBringsALargerRound) {
     const launch::RoundEnd end = await_end(nodes[other]);
     EXPECT_EQ(end.kind, launch::RoundEnd::Kind::kMembership);
     EXPECT_TRUE(end.gentle) << "the ranks may save";
-    EXPECT_THAT(end.text, HasSubstr("has come"));
+    EXPECT_THAT(end.text, HasSubstr("joined"));
   }
   auto first = std::async(std::launch::async, [&] { return nodes[0].join().or_throw(); });
   const launch::Round second = nodes[1].join().or_throw();
@@ -266,7 +266,7 @@ TEST_P(RendezvousConformance, TooFewNodesAreATimeoutThatNamesThem) {
   const auto joined = nodes.add(std::move(options)).join();
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.error().code, Code::kTimeout);
-  EXPECT_THAT(joined.error().detail, AllOf(HasSubstr("1 of 2 nodes have come"), HasSubstr("host0")));
+  EXPECT_THAT(joined.error().detail, AllOf(HasSubstr("1 of 2 nodes joined"), HasSubstr("host0")));
 }
 
 TEST_P(RendezvousConformance, NodesThatDisagreeAreAMismatch) {

@@ -123,7 +123,7 @@ TEST_F(EtcdRounds, AnyNodeMayBeLostEvenTheCoordinator) {
 // etcd lets both in; only heartbeats depend on the secret, and look as if a firewall kept them.
 TEST_F(EtcdRounds, ANodeWithAnotherSecretIsToldThatItHas) {
   Running first(node("2", rank()), secret_);
-  first.await_err("1 of 2 nodes have come");
+  first.await_err("1 of 2 nodes joined");
   const Ended other = run(node("2", rank()), {{"TUTTI_SECRET", "a word that nobody else on earth will ever know"}});
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err,

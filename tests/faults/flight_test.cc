@@ -80,7 +80,7 @@ TEST_P(Flight, ARankThatIsKilled) {
   EXPECT_EQ(report.groups[0].awaited, 6u);
   EXPECT_EQ(report.groups[0].awaited_call, "barrier");
   EXPECT_THAT(report.groups[0].without_record, ElementsAre(1));
-  EXPECT_THAT(report.verdict, Contains(HasSubstr("rank 1 left no record: it died without a word")));
+  EXPECT_THAT(report.verdict, Contains(HasSubstr("rank 1 left no record: it was killed (SIGKILL)")));
   EXPECT_THAT(report.groups[0].completed_call, "all_reduce (f32[1], sum)");
 }
 
@@ -98,7 +98,7 @@ TEST_P(Flight, ACallThatIsNotTheSame) {
   const FlightReport report = records_.report();
   ASSERT_FALSE(report.groups.empty());
   EXPECT_EQ(report.groups[0].mismatch, 2u);
-  EXPECT_THAT(report.verdict.front(), AllOf(HasSubstr("not the same call on group world: "),
+  EXPECT_THAT(report.verdict.front(), AllOf(HasSubstr("different calls on group world: "),
                                             HasSubstr("ranks 0, 1 called all_reduce #2 (f32[100], sum) at " + kHere),
                                             HasSubstr("rank 2 called all_reduce #2 (f32[100], max) at " + kHere)));
 }
@@ -128,9 +128,9 @@ TEST_P(Flight, ARankThatStopsCallingIsAskedBySignal) {
   const FlightReport report = records_.report();
   EXPECT_THAT(report.without_record, IsEmpty());
   EXPECT_THAT(report.verdict.front(), MatchesRegex("ranks 0, 2 wait in barrier #[0-9]+ on group world for .*; rank 1 "
-                                                   "never came"));
+                                                   "has not joined"));
   EXPECT_THAT(report.verdict.back(),
-              MatchesRegex("rank 1 is awaited and did not come: it is in no call since .*; its last was broadcast #1 "
+              MatchesRegex("rank 1 did not join: it has been in no call for .*; its last call was broadcast #1 "
                            ".f32.4., root 0. on group world/pair at " +
                            kHere + "[0-9]+"));
 }

@@ -108,11 +108,10 @@ TEST_P(Jobs, FlightRecordsOfAJobThatFailed) {
   EXPECT_EQ(run(job(3, {"pair", "1"}), way).code, 1);
   const Ended told = run({"flight", folder.path()});
   EXPECT_EQ(told.code, 0) << told.err;
-  EXPECT_THAT(
-      told.out,
-      AllOf(ContainsRegex("^not the same call on group world: ranks 0, 2 called all_reduce #52 .f32.50000., max. "
-                          "at faults/rank.cc:[0-9]+, rank 1 called barrier #52 at faults/rank.cc:[0-9]+\n"),
-            HasSubstr("group world, 3 ranks (0-2): all have completed all_reduce #51 (f32[50000], max)\n")));
+  EXPECT_THAT(told.out,
+              AllOf(ContainsRegex("^different calls on group world: ranks 0, 2 called all_reduce #52 .f32.50000., max. "
+                                  "at faults/rank.cc:[0-9]+, rank 1 called barrier #52 at faults/rank.cc:[0-9]+\n"),
+                    HasSubstr("group world, 3 ranks (0-2): all have completed all_reduce #51 (f32[50000], max)\n")));
   const auto json = nlohmann::json::parse(run({"flight", "--json", folder.path()}).out);
   EXPECT_EQ(json["groups"][0]["mismatch"]["sequence"], 52);
   EXPECT_EQ(json["stuck"], true);
@@ -129,7 +128,7 @@ TEST_P(Jobs, TheReportSaysWhereTheFlightRecordsAre) {
                                                  " says who waited for whom"));
   const Ended told = run({"flight", temporary});
   EXPECT_EQ(told.code, 0);
-  EXPECT_THAT(told.out, HasSubstr("rank 1 left no record: it died without a word"));
+  EXPECT_THAT(told.out, HasSubstr("rank 1 left no record: it was killed (SIGKILL)"));
 
   arguments.insert(arguments.begin() + 1, {"--log-dir", folder.path() + "/logs"});
   EXPECT_THAT(run(arguments, way).err, HasSubstr("tutti flight " + folder.path() + "/logs/mine/attempt_0/flight says"));
@@ -147,7 +146,7 @@ TEST_P(Jobs, ARankInNoCallLeavesARecordWhenTheOthersFail) {
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err, HasSubstr("flight records of ranks 0-2: tutti flight " + folder.path()));
   EXPECT_THAT(run({"flight", folder.path()}).out,
-              ContainsRegex("rank 1 is awaited and did not come: it is in no call since [^;]*; its last was all_reduce "
+              ContainsRegex("rank 1 did not join: it has been in no call for [^;]*; its last call was all_reduce "
                             "#51 .f32.50000., max. on group world at faults/rank.cc:[0-9]+\n"));
 }
 
@@ -164,18 +163,17 @@ TEST_P(Jobs, ASignalAsksAllRanksOfAHangingJob) {
   Ended told;
   // The others reach their call when they do, and count as stuck when they have waited for a while.
   for (const Deadline patience = Deadline::after_seconds(60);
-       told.out.find("is awaited") == std::string::npos && !patience.expired();) {
+       told.out.find("did not join") == std::string::npos && !patience.expired();) {
     kill(running.agent(), SIGUSR2);
     for (int rank = 0; rank < 3; ++rank)
-      running.await_err("[tutti rank " + std::to_string(rank) + "] what this rank has done lately is in " +
-                        folder.path() + "/flight-rank" + std::to_string(rank) + ".json");
+      running.await_err("[tutti rank " + std::to_string(rank) + "] the flight record of this rank is " + folder.path() +
+                        "/flight-rank" + std::to_string(rank) + ".json");
     told = run({"flight", folder.path()});
   }
-  EXPECT_THAT(
-      told.out,
-      ContainsRegex("^ranks 0, 2 wait in all_reduce #52 .f32.50000., max. on group world for [^;]*; rank 1 never "
-                    "came\nrank 1 is awaited and did not come: it is in no call since [^;]*; its last was "
-                    "all_reduce #51 .f32.50000., max. on group world at faults/rank.cc:[0-9]+\n"));
+  EXPECT_THAT(told.out,
+              ContainsRegex("^ranks 0, 2 wait in all_reduce #52 .f32.50000., max. on group world for [^;]*; rank 1 has "
+                            "not joined\nrank 1 did not join: it has been in no call for [^;]*; its last call was "
+                            "all_reduce #51 .f32.50000., max. on group world at faults/rank.cc:[0-9]+\n"));
   EXPECT_FALSE(running.is_over());
 }
 
@@ -215,7 +213,7 @@ TEST(FlightCommand, OneDamagedFile) {
   const Ended told = run({"flight", folder.path()});
   EXPECT_EQ(told.code, 1);
   EXPECT_THAT(told.err, HasSubstr("flight-rank1.json is cut or damaged: "));
-  EXPECT_THAT(told.out, HasSubstr("no record of rank 1"));
+  EXPECT_THAT(told.out, HasSubstr("no record from rank 1"));
 }
 
 TEST(FlightCommand, ARecordThatCannotBeWrittenIsToldOf) {

@@ -96,7 +96,7 @@ TEST_F(OwnFolders, AJobGoesOnFromThemAndNamesTheLostOne) {
     Running a = train(0, {}), b = train(1, {});
     const Ended here = a.wait(), there = b.wait();
     ASSERT_EQ(here.code, 0) << here.err << there.err;
-    EXPECT_THAT(here.err, HasSubstr("goes on after step "));
+    EXPECT_THAT(here.err, HasSubstr("resuming after step "));
     resumed = line_with(here.out, "ended with ");
   }
   for (const int host : {0, 1}) must(hosts().shell(host, "rm -rf " + hosts().folder(host) + "/run").status());

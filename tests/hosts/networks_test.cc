@@ -108,7 +108,7 @@ TEST_F(Networks, TheNodeThatServesSaysWhereItWaits) {
   const Ended here = first.wait();
   EXPECT_EQ(here.code, 4);
   EXPECT_EQ(second.code, 4);
-  EXPECT_THAT(here.err, AllOf(HasSubstr("1 of 2 nodes have come after 2"),
+  EXPECT_THAT(here.err, AllOf(HasSubstr("1 of 2 nodes joined after 2"),
                               HasSubstr("missing: node 1 (the nodes meet at 172.17.0.1:29501)")));
   EXPECT_THAT(second.err, HasSubstr("cannot connect to 10.77.0.1:29501"));
 }

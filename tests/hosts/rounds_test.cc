@@ -168,7 +168,7 @@ TEST_F(Rounds, TheFirstNodeThatIsStartedAgainFindsTheJob) {
       here.err + there.err,
       HasSubstr("a node began to serve the job's store at its former address node-a:29400: it is redirected to "));
   for (const Ended* ended : {&here, &there})
-    EXPECT_THAT(ended->err, HasSubstr("the nodes join again: node-a at 10.77.0.1 has come"));
+    EXPECT_THAT(ended->err, HasSubstr("the nodes join again: node-a at 10.77.0.1 joined"));
   EXPECT_THAT(back.out, Not(HasSubstr("world 3 in 0")));
 }
 

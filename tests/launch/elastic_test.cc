@@ -38,18 +38,39 @@ TEST_F(Elastic, ANodeThatIsLostIsDoneWithoutAndTakenBack) {
   EXPECT_EQ(third.wait().code, 0);
   const Ended ended = first.wait();
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("is lost: its agent has ended without a word"),
-                               HasSubstr("has come: a new round begins with it in 1 s")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("is lost: its agent was killed"),
+                               HasSubstr("joined: a new round begins with it in 1 s")));
   EXPECT_TRUE(first.nobody_left()) << first.census();
+}
+
+// The second node becomes node 0, and the third one then has the number with which the second began.
+TEST_F(Elastic, StatusTellsNodesApartByTheirPresentNumbers) {
+  const std::string name = folder_.path().substr(folder_.path().rfind('/') + 1);  // no other test's job has it
+  const Arguments program = with({"--job-id", name}, rank());
+  Running first(node("1:2", program), secret_);
+  first.await_out("world 1 in 0");
+  Running second(node("1:2", program), secret_);
+  second.await_out("world 2 in 1");
+  kill(first.agent(), SIGKILL);
+  first.wait();
+  second.await_out("world 1 in 2");
+  Running third(node("1:2", program), secret_);
+  third.await_out("world 2 in 3");
+  const Ended status = run({"status", name});
+  EXPECT_EQ(status.code, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("job " + name));
+  end_all();
+  EXPECT_EQ(second.wait().code, 0);
+  EXPECT_EQ(third.wait().code, 0);
 }
 
 TEST_F(Elastic, AHotSpareStepsIn) {
   Running first(node("2", rank()), secret_);
-  first.await_err("1 of 2 nodes have come after ");  // it serves
+  first.await_err("1 of 2 nodes joined after ");  // it serves
   Running second(node("2", rank()), secret_);
   second.await_out("world 2 in 0");
   Running spare(node("2", with({"--node-rank", "2"}, rank())), secret_);  // a wish, as any here
-  first.await_err("has come and waits as a spare: 2 nodes take part, --nnodes allows 2");
+  first.await_err("joined as a spare: 2 nodes take part, --nnodes allows 2");
   kill(second.agent(), SIGKILL);
   second.wait();
   spare.await_out("world 2 in 1");
@@ -75,7 +96,7 @@ TEST_F(Elastic, ASpareThatIsNotNeededEndsAsTheJobDoes) {
 TEST_F(Elastic, TooFewAreNamed) {
   const Ended ended = run(node("2:3", rank(), "join_timeout=1.5"), secret_);
   EXPECT_EQ(ended.code, 4);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("Timeout: 1 of at least 2 nodes have come after "), HasSubstr(" at 127.0.0.1"),
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("Timeout: 1 of at least 2 nodes joined after "), HasSubstr(" at 127.0.0.1"),
                                HasSubstr("are the missing nodes started, with the same --nnodes and --rdzv-endpoint")));
 }
 
@@ -174,8 +195,8 @@ TEST_F(Elastic, WhoIsThereSavesForANodeThatComes) {
   third.wait();
   for (const Ended* ended : {&one, &two}) {
     const std::string until_then = ended->err.substr(0, ended->err.find("was told to stop by SIGINT"));
-    EXPECT_THAT(until_then, AllOf(HasSubstr("the nodes join again: "), HasSubstr(" has come"),
-                                  Not(HasSubstr("PeerLost")), Not(HasSubstr("failed"))));
+    EXPECT_THAT(until_then, AllOf(HasSubstr("the nodes join again: "), HasSubstr(" joined"), Not(HasSubstr("PeerLost")),
+                                  Not(HasSubstr("failed"))));
   }
   const std::string out = one.out + two.out, words = "saved at step ";
   const auto saved = out.find(words);

@@ -30,8 +30,8 @@ TEST(MemoryCopies, ARankThatIsKilledCostsNoBitsAndNoDisk) {
     const Ended ended = train({"--max-restarts", "1"}, {"steps=40", "copies=5", std::string("die=23:") + rank});
     EXPECT_EQ(ended.code, 0) << ended.err;
     // The copy of step 15 was whole before that of step 20 was begun.
-    EXPECT_THAT(ended.err, AnyOf(HasSubstr("goes on after step 20, from the copy in memory of step 20"),
-                                 HasSubstr("goes on after step 15, from the copy in memory of step 15")));
+    EXPECT_THAT(ended.err, AnyOf(HasSubstr("resuming after step 20 from the copy in memory of step 20"),
+                                 HasSubstr("resuming after step 15 from the copy in memory of step 15")));
     EXPECT_EQ(digest_of(ended), digest_of(undisturbed));
   }
 }
@@ -48,7 +48,7 @@ TEST(MemoryCopies, TheNewerOfDiskAndMemoryCounts) {
     EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(digest_of(ended), digest_of(undisturbed));
     if (disk_is_newer) {
-      EXPECT_THAT(ended.err, AnyOf(HasSubstr("goes on after step 30, from " + folder.path()),
+      EXPECT_THAT(ended.err, AnyOf(HasSubstr("resuming after step 30 from " + folder.path()),
                                    HasSubstr("from the copy in memory of step 30")));
     } else {
       EXPECT_THAT(ended.err, AnyOf(HasSubstr("from the copy in memory of step 25"),
@@ -77,8 +77,9 @@ TEST(MemoryCopies, WithoutAnAgentTheyAreRefused) {
 
 TEST(MemoryCopies, ThatNobodyWillUseAreTold) {
   EXPECT_THAT(train({}, {"steps=2", "copies=1"}).err,
-              HasSubstr("copies in memory are for who is started again, and --max-restarts of tutti run is 0"));
-  EXPECT_THAT(train({"--max-restarts", "1"}, {"steps=2", "copies=1"}).err, Not(HasSubstr("copies in memory are for")));
+              HasSubstr("copies in memory have no effect: --max-restarts of tutti run is 0"));
+  EXPECT_THAT(train({"--max-restarts", "1"}, {"steps=2", "copies=1"}).err,
+              Not(HasSubstr("copies in memory have no effect")));
 }
 
 }  // namespace

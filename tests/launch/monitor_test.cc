@@ -81,7 +81,8 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
           HasSubstr("no rank has made progress for "), HasSubstr("; after 2 s (as --hang-timeout has it) the job ends"),
           HasSubstr(
               "ranks 0, 1 wait in all_reduce #6 (f32[1000], sum) on group world for rank 2: step 104, in no call for "),
-          HasSubstr("gathering the stacks of all ranks"), HasSubstr("[tutti] the job failed: no rank has made progress"),
+          HasSubstr("gathering the stacks of all ranks"),
+          HasSubstr("[tutti] the job failed: no rank has made progress"),
           ContainsRegex("loop_in_a_function\\(\\) at .*watched.cc:"),
           ContainsRegex("ranks? 0(, 1)? then: step 104, for "), HasSubstr("innocent: ranks 0, 1")));
   const auto time_before = [&](const std::string& end) {  // in the sentence that goes on with `end`

@@ -25,7 +25,6 @@ int main(int argc, char** argv) {
     std::vector<float> numbers(1000, float(world.rank() + 1));
     tutti::all_reduce(world, std::span<float>(numbers));
     std::printf("rank %d of %d: sum %g\n", world.rank(), world.size(), double(numbers[7]));
-    std::fflush(stdout);
     if (mode == "once") return 0;
     if (mode == "heal" && std::getenv("TORCHELASTIC_RESTART_COUNT") != std::string("0")) return 0;
     if (mode == "deaf") {  // it listens once, and never again

@@ -42,6 +42,7 @@ TEST(World, TheOneThatDiesIsNamed) {
   const Ended ended = run({"run", "-n", "3", TUTTI_TEST_WORLD, "die", "1"});
   EXPECT_EQ(ended.code, 137);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("was killed by SIGKILL")));
+  EXPECT_THAT(ended.out, HasSubstr("[1] rank 1 of 3: sum 6")) << "init() makes stdout line-buffered";
 }
 
 // Started by hand, with `env`, so as not to be given good variables.

@@ -41,13 +41,13 @@ TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
   EXPECT_EQ(fields(first, "lm loss").size(), 2u);
   const auto second = pretrain(2, with(keep, {"--use-distributed-optimizer"}));
   ASSERT_EQ(second.code, 0) << second.err;
-  EXPECT_THAT(second.err, HasSubstr("saved by tp=2 x cp=1 x dp=1 x pp=2 (micro batch 2), goes on with tp=1"));
+  EXPECT_THAT(second.err, HasSubstr("saved by tp=2 x cp=1 x dp=1 x pp=2 (micro batch 2), resuming with tp=1"));
   EXPECT_EQ(with(fields(first, "lm loss"), fields(second, "lm loss")), fields(whole, "lm loss"));
   EXPECT_EQ(fields(second, "lm loss value"), fields(whole, "lm loss value"));
 
   const auto over = pretrain(2, with(keep, {"--tensor-model-parallel-size", "2"}));
   EXPECT_EQ(over.code, 0) << over.err;
-  EXPECT_THAT(over.err, HasSubstr("nothing is left to train: 32 samples lie behind"));
+  EXPECT_THAT(over.err, HasSubstr("nothing is left to train: the checkpoint has already reached 32 samples"));
   EXPECT_EQ(fields(over, "lm loss value"), fields(whole, "lm loss value")) << "evaluated again, from the checkpoint";
 
   const auto other = pretrain(0, with(keep, {"--seed", "5"}));
@@ -77,24 +77,24 @@ TEST_F(PretrainGpt, ARestartedFinetuneResumesItsOwnCheckpoint) {
   const Words finetune = finetune_from(base);
   const auto first = pretrain(0, with(finetune, {"--exit-interval", "6"}));
   ASSERT_EQ(first.code, 0) << first.err;
-  EXPECT_THAT(first.err, HasSubstr("begins at step 0, with the weights of " + base + "/step-0000004"));
+  EXPECT_THAT(first.err, HasSubstr("starting at step 0 with the weights of " + base + "/step-0000004"));
   EXPECT_EQ(fields(first, "lm loss").size(), 6u);
   auto restarted = kOneThread;
   restarted["TUTTI_GENERATION"] = "1";
   const auto second = testing::run(with({PRETRAIN_GPT}, with(finetune, {"--exit-interval", "3"})), restarted);
   ASSERT_EQ(second.code, 0) << second.err;
-  EXPECT_THAT(second.err, HasSubstr("goes on after step 6, from " + own + "/step-0000006"));
+  EXPECT_THAT(second.err, HasSubstr("resuming after step 6 from " + own + "/step-0000006"));
   EXPECT_EQ(trim(fields(second, "consumed samples").front()), "56");
   EXPECT_FALSE(std::filesystem::exists(own + "/step-0000003")) << "a second history";
   // Started again by the user, as code 75 asks for.
   const auto again = pretrain(0, with(finetune_from(base + "/"), {"--exit-interval", "1"}));
   ASSERT_EQ(again.code, 0) << again.err;
-  EXPECT_THAT(again.err, HasSubstr("goes on after step 9, from " + own + "/step-0000009"));
+  EXPECT_THAT(again.err, HasSubstr("resuming after step 9 from " + own + "/step-0000009"));
   EXPECT_EQ(trim(fields(again, "consumed samples").front()), "80");
   // Fine-tuned from another checkpoint, it would begin at step 0 before the checkpoints that are there.
   const auto anew = pretrain(0, finetune_from(base + "/step-0000004"));
   EXPECT_EQ(anew.code, 2);
-  EXPECT_THAT(anew.err, HasSubstr(own + " has a checkpoint of step 10 already, and this run begins at step 0, with the "
+  EXPECT_THAT(anew.err, HasSubstr(own + " already has a checkpoint of step 10, and this run begins at step 0 with the "
                                         "weights of "));
 }
 
@@ -111,7 +111,7 @@ TEST_F(PretrainGpt, PathsMeanTheSameWithASlashBehindThem) {
   for (const std::string& load : {save, save + "/", folder_ + "/./run"}) {
     const auto refused = pretrain(0, with(line, {"--train-iters", "3", "--load", load, "--save", save}));
     EXPECT_EQ(refused.code, 2) << load;
-    EXPECT_THAT(refused.err, HasSubstr("the checkpoint to go on from is not safe")) << load;
+    EXPECT_THAT(refused.err, HasSubstr("the checkpoint to resume from is not safe")) << load;
   }
 }
 
@@ -126,13 +126,13 @@ TEST_F(PretrainGpt, DataInAnotherOrderOrLengthIsToldOnceAndTheRunGoesOn) {
     EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(fields(ended, "lm loss").size(), 1u);
     EXPECT_THAT(ended.err, HasSubstr("the checkpoint " + save + "/step-0000002 was saved with " + words));
-    EXPECT_EQ(ended.err.find("samples behind"), ended.err.rfind("samples behind")) << ended.err;
+    EXPECT_EQ(ended.err.find("samples so far"), ended.err.rfind("samples so far")) << ended.err;
   };
   told(2, {"--dataloader-type", "cyclic"},
-       "--dataloader-type single, and --dataloader-type cyclic is given: the 16 samples behind were the first in that "
-       "order, so some of the data comes twice and some never");
+       "--dataloader-type single, and --dataloader-type cyclic is given: the 16 samples so far were the first in that "
+       "order, so training repeats some of the data and skips some");
   told(0, {"--seq-length", "8"},
-       "--seq-length 16, and --seq-length 8 is given: the 16 samples behind were of that length");
+       "--seq-length 16, and --seq-length 8 is given: the 16 samples so far were of that length");
   for (const Words& quiet :
        {Words(), Words{"--seq-length", "8", "--skip-train"}, Words{"--seq-length", "8", "--finetune"}})
     EXPECT_THAT(pretrain(0, with(on, quiet)).err, Not(HasSubstr("was saved with")));
@@ -226,7 +226,7 @@ TEST_F(PretrainGpt, ARankThatIsKilledIsNamedAndCostsNothing) {
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.err,
               ContainsRegex("rank [0-3] \\(pid " + std::to_string(ranks[2]) + "[^)]*\\) was killed by SIGKILL"));
-  EXPECT_THAT(ended.err, HasSubstr("goes on after step "));
+  EXPECT_THAT(ended.err, HasSubstr("resuming after step "));
   EXPECT_EQ(fields(ended, "lm loss").back(), fields(straight, "lm loss").back());
   EXPECT_EQ(fields(ended, "lm loss value"), fields(straight, "lm loss value"));
 }
@@ -246,7 +246,7 @@ TEST_F(PretrainGpt, ARunThatIsToldToStopSavesAndGoesOn) {
   EXPECT_EQ(fields(told, "lm loss value"), Words()) << "it is not trained yet";
   const auto resumed = testing::run(keep, kOneThread);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("goes on after step "));
+  EXPECT_THAT(resumed.err, HasSubstr("resuming after step "));
   EXPECT_EQ(with(fields(told, "lm loss"), fields(resumed, "lm loss")), fields(straight, "lm loss"));
   EXPECT_EQ(fields(resumed, "lm loss value"), fields(straight, "lm loss value"));
 }

@@ -123,7 +123,8 @@ TEST(TrainDlrm, AnExchangeThatSendsNothingIsWarnedOf) {
   };
   const auto shared = train_with({}), sent = train_with({"--no-shared-tables"});
   EXPECT_EQ(shared.code, 0) << shared.err;
-  EXPECT_THAT(shared.err, HasSubstr("DLRM_ALLTOALL_IMPL=scatter has no effect: all ranks share a host and its memory"));
+  EXPECT_THAT(shared.err,
+              HasSubstr("DLRM_ALLTOALL_IMPL=scatter has no effect: all ranks share the memory of one host"));
   EXPECT_THAT(shared.out, Not(HasSubstr("DLRM_ALLTOALL_IMPL")));
   EXPECT_EQ(sent.code, 0) << sent.err;
   EXPECT_THAT(sent.err, Not(HasSubstr("DLRM_ALLTOALL_IMPL")));
@@ -213,7 +214,7 @@ TEST(TrainDlrm, AModelOfAnotherOperationIsRefusedThoughItsWeightsFit) {
   refused({"--arch-interaction-op=cat"}, "it was saved with --arch-interaction-op dot, and cat is given");
   const auto done = train(0, {"--load-model=" + model});
   EXPECT_EQ(done.code, 0);
-  EXPECT_THAT(done.err, ContainsRegex("nothing is left to train: .* has 1 epochs behind it, and --nepochs is 1"));
+  EXPECT_THAT(done.err, ContainsRegex("nothing is left to train: .* has already reached --nepochs 1"));
   const Texts qr = {"--qr-flag", "--qr-threshold=2"};
   ASSERT_EQ(train(0, qr + Texts{"--save-model=" + model}).code, 0);
   refused(qr + Texts{"--qr-operation=add"}, "it was saved with --qr-operation mult, and add is given");
@@ -297,7 +298,7 @@ TEST(TrainDlrm, ARankThatIsKilledCostsNoBits) {
   ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
   const auto ended = job.wait();
   ASSERT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("goes on after step "));
+  EXPECT_THAT(ended.err, HasSubstr("resuming after step "));
   EXPECT_EQ(contents(folder.path() + "/killed/step-0001200"), contents(folder.path() + "/straight/step-0001200"));
   EXPECT_EQ(losses_of(ended).back(), losses_of(straight).back());
 }
@@ -325,7 +326,7 @@ TEST(TrainDlrm, TheSameCommandGoesOn) {
   ASSERT_EQ(told.code, 75) << told.err;
   const auto resumed = testing::run(line, one_thread);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("goes on after step "));
+  EXPECT_THAT(resumed.err, HasSubstr("resuming after step "));
   expect_end_of_straight(resumed);
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(run)) names.insert(entry.path().filename());
@@ -463,7 +464,7 @@ TEST(TrainDlrm, WhatIsNotThereIsAMistakeOfUse) {
 }
 
 TEST(TrainDlrm, AFormOfRowsThatNeverLeaveTheHostIsToldToDoNothing) {
-  const char* const words = "--wire bf16 changes nothing: all ranks share a host and its memory";
+  const char* const words = "--wire bf16 has no effect: all ranks share the memory of one host";
   EXPECT_THAT(train(2, {"--wire", "bf16"}).err, HasSubstr(words));
   EXPECT_THAT(train(2, {"--wire", "bf16", "--no-shared-tables"}).err, Not(HasSubstr(words)));
 }

@@ -67,8 +67,8 @@ TEST_P(TrainImageImport, GoesOnWherePyTorchStopped) {
     std::filesystem::remove_all(path("next"));
     const auto ended = train(ranks, options);
     ASSERT_EQ(ended.code, 0) << ended.err;
-    EXPECT_THAT(ended.err, AllOf(HasSubstr("goes on after step 5"), HasSubstr("step 10/10")));
-    EXPECT_THAT(ended.err, HasSubstr("saved by a program that does not say on how many ranks, goes on with "));
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("resuming after step 5"), HasSubstr("step 10/10")));
+    EXPECT_THAT(ended.err, HasSubstr("saved by a program that did not record its number of ranks, resuming with "));
     const auto there = open_tensors(path("ten.pt")).or_throw(), here = open_tensors(path("ended")).or_throw();
     double largest = 0, moved = 0;
     const auto five = open_tensors(path("five.pt")).or_throw();

@@ -240,7 +240,7 @@ TEST_F(TrainImage, LeavesTracesTablesAndTensorBoardsFiles) {
   write_file(traces + "/trace-mine.json", "[]").or_throw();
   ended = train(2, {"--batch-size", "16", "--max-steps", "2", "--trace", traces});
   ASSERT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr(traces + ": removed the traces of 1 rank of an earlier run that had more"));
+  EXPECT_THAT(ended.err, HasSubstr(traces + ": removed the traces of 1 rank of an earlier, larger run"));
   EXPECT_FALSE(std::filesystem::exists(traces + "/trace-rank0007.json"));
   EXPECT_TRUE(std::filesystem::remove(traces + "/trace-mine.json"));
   const auto merged = tutti::testing::run({TUTTI_COMMAND, "trace", "merge", traces, "-o", file});
@@ -405,12 +405,12 @@ TEST_F(TrainImage, ALossThatIsNotANumberEndsTheRunUnderCompressionToo) {
 
 // The first step makes infinities of weights and finite gradients, so it is no rank's samples that are to blame.
 TEST_F(TrainImage, ALossThatIsNotANumberNamesTheWeightThatWasNoneBefore) {
-  const std::string hint = "; --check-gradients before tells whether a gradient had them first";
+  const std::string hint = "; --check-gradients before reports the first gradient with a NaN";
   for (const std::string check : {"reduction", "before", "off"}) {
     const auto ended =
         train(2, {"--lr", "1e30", "--weight-decay", "1e30", "--batch-size", "16", "--check-gradients", check});
     EXPECT_EQ(ended.code, 1);
-    EXPECT_THAT(ended.err, HasSubstr(", since conv1.weight has had a NaN or an infinity from a step before"));
+    EXPECT_THAT(ended.err, HasSubstr(", because conv1.weight has had a NaN or an infinity since an earlier step"));
     EXPECT_EQ(ended.err.find(hint) != std::string::npos, check == "off") << ended.err;
   }
 }

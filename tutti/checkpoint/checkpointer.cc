@@ -10,6 +10,7 @@
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/folder/shared_folder.h"
 #include "tutti/comm/agree.h"
+#include "tutti/comm/stop_request.h"
 
 namespace tutti {
 
@@ -32,9 +33,10 @@ Checkpointer::Checkpointer(const Group& world, CheckpointerOptions options)
   if (copies()) {
     copies_ = std::make_unique<MemoryCopies>(world_, was_restarted());
     if (world_.rank() == 0 && !copies_->has_neighbour() && env("TORCHELASTIC_MAX_RESTARTS") == "0")
-      log::warn("copies in memory are for who is started again, and --max-restarts of tutti run is 0");
+      log::warn("copies in memory have no effect: --max-restarts of tutti run is 0");
   }
   if (!saves()) return;
+  if (world_) listen_for_stop(world_);  // due() acts on it
   if (options_.folder_per_node) {
     node_folders_ = std::make_shared<NodeFolders>(meet_node_folders(world_, options_.folder).or_throw());
     lock_folder();
@@ -67,7 +69,7 @@ std::optional<ResumePoint> Checkpointer::find(std::span<const StateBox> wanted) 
   if (auto copy = copies_ && restarted ? newest_copy(wanted) : std::nullopt) {
     if (auto later = later_on_disk(copy->facts().step, wanted)) return later;
     if (world_.rank() == 0)
-      log::info(fmt::format("goes on after step {}, from {}", copy->facts().step, copy->folder()));
+      log::info(fmt::format("resuming after step {} from {}", copy->facts().step, copy->folder()));
     return ResumePoint{*std::move(copy), ResumeSource::kMemory};
   }
   return resume_point(world_, {.folder = options_.folder,
@@ -86,7 +88,7 @@ std::optional<CheckpointReader> Checkpointer::newest_copy(std::span<const StateB
     if (world_.rank() == 0) log::warn("the copies in memory cannot be used: " + to_string(found.error()));
     return {};
   }
-  if (!*found && world_.rank() == 0) log::info("no copy in memory is there as a whole");
+  if (!*found && world_.rank() == 0) log::info("no complete copy in memory was found");
   return *std::move(found);
 }
 
@@ -168,7 +170,7 @@ void Checkpointer::finish() {
   const Status last = saver_->finish();
   if (last.ok()) return;
   Error error = last.error();
-  error.detail = "what was trained since the last checkpoint is not saved: " + error.detail;
+  error.detail = "the training since the last checkpoint is not saved: " + error.detail;
   throw Exception(std::move(error));
 }
 

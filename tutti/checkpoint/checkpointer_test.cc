@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <numeric>
 #include <stdexcept>
@@ -98,6 +99,21 @@ TEST_F(Checkpoints, AnyNumberOfRanksResumesWhatAnyOtherSaved) {
   }
   EXPECT_TRUE(std::filesystem::exists(folder() + "/step-0000008")) << "by the interval";
   EXPECT_TRUE(std::filesystem::exists(folder() + "/step-0000009")) << "at the end";
+}
+
+// Loading data may take minutes before the first step, and a signal meanwhile must not end the rank.
+TEST_F(Checkpoints, WhoSavesHasAHandlerForStopSignalsBeforeTheFirstStep) {
+  const auto handler = [] {
+    struct sigaction now {};
+    sigaction(SIGTERM, nullptr, &now);
+    return now.sa_handler;
+  };
+  on_ranks(1, [&](Group& world) {
+    const Checkpointer reads_only(world, {});
+    EXPECT_EQ(handler(), SIG_DFL);
+    const Checkpointer saves(world, {.folder = folder()});
+    EXPECT_NE(handler(), SIG_DFL);
+  });
 }
 
 TEST_F(Checkpoints, EachFinishedOneIsGivenToTheProgram) {

@@ -20,11 +20,12 @@ Result<std::int64_t> place_in_data(const CheckpointReader& saved, const std::str
   for (const auto& [other, value] : data) names.push_back(other);
   const auto near = is == data.end() ? nearest(name, names) : std::nullopt;
   return invalid_argument(
-      fmt::format("the checkpoint {} does not say where the data goes on: its data.{} is {}, where a whole number from "
-                  "{} on is needed",
-                  saved.folder(), name, is == data.end() ? "not there" : to_string(is->second), least),
+      fmt::format(
+          "the checkpoint {} does not say where to resume the data: its data.{} is {}, expected a whole number, "
+          "{} or more",
+          saved.folder(), name, is == data.end() ? "not there" : to_string(is->second), least),
       fmt::format("{}tutti ckpt import ... --data {}=N",
-                  near ? fmt::format("it has a data.{}; ", *near) : "say it where it is made: ", name));
+                  near ? fmt::format("it has a data.{}; ", *near) : "set it when you make the checkpoint: ", name));
 }
 
 std::optional<std::string> meant_data_name(const std::string& given) {

@@ -57,6 +57,8 @@ void listen_for_stop(bool has_agent) {
   });
 }
 
+void listen_for_stop(const Group& world) { listen_for_stop(world.state().process().launcher != nullptr); }
+
 void request_stop(int signal) {
   int none = 0;
   if (requested.compare_exchange_strong(none, signal)) requested_at = nanoseconds();
@@ -66,8 +68,8 @@ int stop_requested() { return requested.load(); }
 
 // The largest signal number wins. Which one is irrelevant, as long as all ranks see one in the same call.
 bool Group::should_stop(CallSite at) const {
+  listen_for_stop(*this);
   const comm::Process& process = state().process();
-  listen_for_stop(process.launcher != nullptr);
   int wish = stop_requested();
   if (wish == 0 && process.page) wish = process.page->stop_request();
   if (size() == 1) return wish != 0;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <future>
 #include <latch>
 
@@ -388,6 +389,7 @@ Result<Group> join_world(const Options& options, int& rank) {
   rendezvous::Membership m = TUTTI_TRY(join(rendezvous::JoinOptions{
       .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
   warn_of_slow_start(m);
+  if (m.started_by == "tutti run") (void)std::setvbuf(stdout, nullptr, _IOLBF, 0);  // tutti run reads whole lines
   auto process = std::make_shared<Process>();
   process->rank = m.rank;
   if (page) page->join(m.rank, m.world_size);

@@ -47,7 +47,7 @@ std::string chrome_events(const Trace& trace, const TraceRank& rank, Clock::time
   const Duration shift = trace.begin - origin + rank.clock_offset;
   for (const ThreadEvents& thread : trace.threads) {
     const std::string left_out =
-        thread.left_out > 0 ? fmt::format(" ({} regions left out)", thread.left_out) : std::string();
+        thread.left_out > 0 ? fmt::format(" ({} regions skipped)", thread.left_out) : std::string();
     out += ",\n" + metadata("thread_name", rank.rank, thread.id, "\"name\":" + json_string(thread.name + left_out));
     for (const RegionEvent& event : thread.events)
       out += fmt::format(",\n{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f}}}", heads[event.which], thread.id,
@@ -218,7 +218,7 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
   for (const std::string& path : files) {
     auto read = read_trace(path);
     if (!read.ok()) {
-      merged.notes.push_back("left out: " + to_string(read.error()));
+      merged.notes.push_back("skipped: " + to_string(read.error()));
       continue;
     }
     if (!out) {
@@ -229,7 +229,7 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
     const auto clock = wall_clock_of(file);
     double shift = 0;  // microseconds
     if (!clock) {
-      merged.notes.push_back(path + " does not say when its time 0 is: its times are as they stand there");
+      merged.notes.push_back(path + " does not say when its time 0 is: its times are unchanged");
     } else if (origin) {
       shift = (*clock - *origin) * 1e6;
     } else {

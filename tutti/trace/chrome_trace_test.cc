@@ -47,7 +47,7 @@ TEST(ChromeTrace, OneRank) {
   EXPECT_EQ(names[1].at("args").at("sort_index"), 3);
   EXPECT_EQ(names[2].at("args").at("name"), "main");
   EXPECT_EQ(names[2].at("tid"), 17);
-  EXPECT_EQ(names[3].at("args").at("name"), "engine (4 regions left out)");
+  EXPECT_EQ(names[3].at("args").at("name"), "engine (4 regions skipped)");
 }
 
 TEST(ChromeTrace, SeveralRanksOnOneTimeLine) {
@@ -185,7 +185,7 @@ TEST_F(MergeTraces, LeavesOutWhatIsNoTraceAndSaysSo) {
 TEST_F(MergeTraces, SaysWhatIsWrong) {
   const auto none = merge_traces({file("a.json", "[1")}, output_);
   ASSERT_FALSE(none.ok());
-  EXPECT_THAT(to_string(none.error()), HasSubstr("none of 1 files is a Chrome trace; the first: left out: Corrupt: "));
+  EXPECT_THAT(to_string(none.error()), HasSubstr("none of 1 files is a Chrome trace; the first: skipped: Corrupt: "));
   EXPECT_THAT(to_string(merge_traces({}, output_).error()), HasSubstr("none of 0 files"));
   EXPECT_THAT(to_string(merge_traces({file("b.json", "[]")}, "/nonexistent/out").error()),
               HasSubstr("cannot write /nonexistent/out"));

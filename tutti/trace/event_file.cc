@@ -139,13 +139,13 @@ void EventFile::write_out() {
   const Status written = write_all(fd_.get(), std::as_bytes(std::span(pending_)), path_);
   if (written.ok()) {
     written_ += pending_.size();
-    if (warned_) log::warn(fmt::format("{}: written again; {} values were lost", path_, lost_));
+    if (warned_) log::warn(fmt::format("{} is written again; {} values were lost", path_, lost_));
     warned_ = false;
   } else {
     lost_ += pending_values_;
     if (!warned_)
-      log::warn(fmt::format("the training goes on without some of the numbers for TensorBoard: {}",
-                            to_string(written.error())));
+      log::warn(
+          fmt::format("training continues, but some values for TensorBoard are lost: {}", to_string(written.error())));
     warned_ = true;
     // Half a record goes; should even that fail, the next one begins where this one did.
     [[maybe_unused]] const int cut = ::ftruncate(fd_.get(), off_t(written_));

@@ -185,7 +185,7 @@ TEST_F(EventFiles, AFullDiskLosesValuesAndNothingElse) {
   for (int i = 0; i < 30; ++i) file->add_scalar("during", i, i);
   const std::string warnings = testing::internal::GetCapturedStderr();
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-  const std::string first = "the training goes on without some of the numbers for TensorBoard: System: cannot write ";
+  const std::string first = "training continues, but some values for TensorBoard are lost: System: cannot write ";
   EXPECT_THAT(warnings, HasSubstr(first + file->path() + ": File too large"));
   EXPECT_EQ(warnings.find(first), warnings.rfind(first)) << "told once";
   EXPECT_GT(file->lost(), 20u);

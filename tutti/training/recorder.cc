@@ -25,7 +25,7 @@ Status prepare_traces(const Group& world, const std::string& folder) {
   TUTTI_TRY(make_folder(folder));
   TUTTI_TRY(try_to_replace(rank_trace_path(folder, world.rank())));
   if (const int removed = TUTTI_TRY(remove_traces_of_more_ranks(world, folder)); removed > 0)
-    log::info(fmt::format("{}: removed the traces of {} rank{} of an earlier run that had more", folder, removed,
+    log::info(fmt::format("{}: removed the traces of {} rank{} of an earlier, larger run", folder, removed,
                           removed == 1 ? "" : "s"));
   return {};
 }

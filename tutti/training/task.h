@@ -33,7 +33,7 @@ class Task {
   virtual void state(StateDict& state) = 0;
   // Called if there is no checkpoint to resume from. Returns the number of the step that the state is of.
   virtual Result<std::int64_t> start() { return std::int64_t(0); }
-  // Why steps_left() is 0 before the first step, for "nothing is left to train: ..."; empty: that is as it should be.
+  // Why steps_left() is 0 before the first step, for "nothing is left to train: ..."; empty: no message.
   virtual std::string nothing_left() const { return {}; }
 };
 

@@ -261,7 +261,7 @@ Result<bool> ServerHandshake::fill(int fd, std::size_t size) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return false;
     if (got <= 0 && stage_ == Stage::kHello && have_ == 0)  // a probe whether the port is open
-      return Error{.code = Code::kPeerLost, .detail = "the client left without a word"};
+      return Error{.code = Code::kPeerLost, .detail = "the client sent nothing"};
     if (got <= 0 && stage_ == Stage::kProof)  // who holds another secret says so: this one was ended, or cut off
       return Error{.code = Code::kPeerLost, .detail = "the client left before it could prove that it holds the secret"};
     if (got <= 0) return refused("the client left in the middle of its first message", "");

@@ -153,7 +153,7 @@ Result<int> act(const Texts& texts) {
   const auto source = TUTTI_TRY(open_source(std::span(texts.paths).first(texts.paths.size() - 1)));
   if (source->facts())
     return usage(fmt::format("{} is a checkpoint of Tutti already", source->path()),
-                 "tutti ckpt reshard deals it out anew");
+                 "tutti ckpt reshard changes its number of ranks");
   TUTTI_TRY(check_skipped(*source, texts));
   const auto found = find_value(source->about(), texts.path);
   if (!found.ok()) return with_file(found.error(), source->path());
@@ -180,9 +180,8 @@ Result<int> act(const Texts& texts) {
   const std::size_t tensors = wanted->tensors().size();
   fmt::print("{}: {} tensor{}, {}\n", path, tensors, tensors == 1 ? "" : "s", progress.summary(bytes));
   if (const std::string left = find_torch_optimizer(*source); texts.optimizer.empty() && !left.empty())
-    fmt::print("what an optimizer keeps is in {0}, without names: --path MODEL --optimizer {0} gives it those\n", left);
-  if (!source->has_digests())
-    fmt::print("what was read has no digests: whether its bytes are those that were written is not known\n");
+    fmt::print("{0} holds an optimizer's state without names: --path MODEL --optimizer {0} adds them\n", left);
+  if (!source->has_digests()) fmt::print("the files have no digests, so their bytes could not be verified\n");
   return 0;
 }
 

@@ -47,7 +47,7 @@ Status look_at(const std::string& folder) {
   return Error{.code = Code::kCorrupt, .detail = fmt::format("{} has none of its files", folder)};
 }
 
-// The last one to go on from must not go while those that stay are broken.
+// The last checkpoint to resume from must stay while those that are kept are broken.
 Status one_stays_whole(const std::vector<CheckpointFolder>& found, const std::vector<CheckpointFolder>& going) {
   std::string newest;
   std::size_t staying = 0;
@@ -60,9 +60,8 @@ Status one_stays_whole(const std::vector<CheckpointFolder>& found, const std::ve
   }
   return Error{
       .code = Code::kCorrupt,
-      .detail =
-          fmt::format("nothing is removed: of the {} that would stay none is whole; the newest: {}", staying, newest),
-      .hint = "see which are whole with tutti ckpt verify --all, and move those that are not away, or keep more"};
+      .detail = fmt::format("nothing was removed: none of the {} to keep is complete; the newest: {}", staying, newest),
+      .hint = "tutti ckpt verify --all shows which are complete; move the others away, or keep more"};
 }
 
 struct Texts {

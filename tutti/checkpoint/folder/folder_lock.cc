@@ -62,7 +62,7 @@ std::string read_note(const Fd& file) {
   const auto bytes = ::pread(file.get(), text, sizeof text, 0);
   const std::string_view all(text, std::size_t(std::max<ssize_t>(bytes, 0)));
   const std::string who = sanitize_line(all.substr(0, all.find('\n')));
-  return who.empty() ? "a process that has not said its name yet" : who;
+  return who.empty() ? "a process that has not written its name yet" : who;
 }
 
 // None: there is no room for it, and who makes room must not need some.
@@ -75,13 +75,13 @@ Result<Fd> open_lock(const std::string& path) {
       return system_error(why, fmt::format("cannot make the file {}", path),
                           "give a folder that this user may write to");
     return system_error(why, fmt::format("cannot open the lock file {}", path),
-                        "remove it, when no job of whoever has left it there saves into this folder");
+                        "remove it, if no job of its owner saves to this folder");
   }
   if (file && ::fstat(file.get(), &info) == 0 && !S_ISREG(info.st_mode))
-    return invalid_argument(fmt::format("{} is no file", path), "remove it: a lock file is to be there");
+    return invalid_argument(fmt::format("{} is no file", path), "remove it: Tutti makes a lock file there");
   if (file && info.st_nlink > 1)  // it would be written over, and locked for whoever has the other name
     return invalid_argument(fmt::format("{} is a file that has another name as well (a hard link)", path),
-                            "remove this one: a lock file is made anew");
+                            "remove this one: Tutti makes a new lock file");
   return file;
 }
 
@@ -94,7 +94,7 @@ Error refusal(const std::string& folder, FolderUse use, bool restarted, const st
               const Deadline& deadline) {
   Error error{
       .code = Code::kTimeout,
-      .detail = fmt::format("{}; waited {} for its end", is_held(folder, use, by), seconds_text(deadline.limit()))};
+      .detail = fmt::format("{}; waited {} for it to end", is_held(folder, use, by), seconds_text(deadline.limit()))};
   // Starting it again would not help, unless the one that has the folder is an attempt of this job that still dies.
   if (use == FolderUse::kJob && !restarted) error.code = Code::kUsage;
   error.hint =
@@ -112,8 +112,8 @@ void warn_without(const std::string& folder, const std::string& why) {
   static std::atomic<bool> told{false};
   if (!told.exchange(true))
     log::warn(
-        fmt::format("{} cannot be locked ({}): see to it that one job at a time saves there, and that nobody "
-                    "removes or writes checkpoints there meanwhile",
+        fmt::format("{} cannot be locked ({}): let only one job at a time save there, and let nothing else "
+                    "remove or write checkpoints there",
                     folder, why));
 }
 
@@ -142,8 +142,8 @@ Result<FolderLock> FolderLock::take(const std::string& folder, FolderUse use, co
     const std::string by = read_note(file);
     if (deadline.expired()) return refusal(folder, use, wait.restarted, path, by, deadline);
     if (told.insert(process_of(by)).second)
-      log::info(
-          fmt::format("{}; waits for its end, {} at most", is_held(folder, use, by), seconds_text(deadline.limit())));
+      log::info(fmt::format("{}; waiting for it to end, at most {}", is_held(folder, use, by),
+                            seconds_text(deadline.limit())));
     std::this_thread::sleep_for(kLookAgain);  // flock() has no deadline
   }
 }
@@ -151,10 +151,10 @@ Result<FolderLock> FolderLock::take(const std::string& folder, FolderUse use, co
 Status FolderLock::still_mine() const {
   if (!file_ || is_at(file_, path_)) return {};
   const Fd there(::open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  return invalid_argument(
-      fmt::format("the lock file {} was removed while this process had it, {}", path_,
-                  there ? "and now there is one of " + read_note(there) : "so another may write to the folder by now"),
-      "see to it that nobody else saves there; a job takes the folder again when it is started again");
+  return invalid_argument(fmt::format("the lock file {} was removed while this process held it, {}", path_,
+                                      there ? "and it now belongs to " + read_note(there)
+                                            : "so another process may be writing to the folder"),
+                          "let only one job at a time save there; a restarted job locks the folder again");
 }
 
 FolderLock::~FolderLock() {

@@ -108,10 +108,10 @@ TEST_F(Folder, OneProcessHasItAndOthersAreToldWho) {
   ASSERT_EQ(first.read(), "has it");
   testing::internal::CaptureStderr();
   const std::string why = refusal(FolderUse::kWriting);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("; waits for its end, 60 ms at most"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("; waiting for it to end, at most 60 ms"));
   EXPECT_THAT(why, testing::StartsWith("Timeout: " + folder() + " is being written to by checkpoint_job_test (pid " +
                                        std::to_string(first.pid()) + " on "));
-  EXPECT_THAT(why, HasSubstr(" UTC); waited 60 ms for its end (hint: "));
+  EXPECT_THAT(why, HasSubstr(" UTC); waited 60 ms for it to end (hint: "));
   EXPECT_THAT(why, HasSubstr("try again when that has ended; if there is no such process any more, remove " + folder() +
                              "/.write.lock"));
   EXPECT_EQ(refusal(FolderUse::kJob), "") << "the two uses do not exclude one another";
@@ -256,12 +256,12 @@ TEST_F(Folder, ALockThatWasRemovedIsNoticed) {
   EXPECT_TRUE(mine.still_mine().ok());
   fs::remove(folder() + "/.job.lock");
   EXPECT_THAT(to_string(mine.still_mine().error()),
-              AllOf(HasSubstr("the lock file " + folder() + "/.job.lock was removed while this process had it, so"),
-                    HasSubstr("a job takes the folder again when it is started again")));
+              AllOf(HasSubstr("the lock file " + folder() + "/.job.lock was removed while this process held it, so"),
+                    HasSubstr("a restarted job locks the folder again")));
   Other second = holder(FolderUse::kJob);
   ASSERT_EQ(second.read(), "has it");
   EXPECT_THAT(to_string(mine.still_mine().error()),
-              HasSubstr("and now there is one of checkpoint_job_test (pid " + std::to_string(second.pid()) + " on "));
+              HasSubstr("and it now belongs to checkpoint_job_test (pid " + std::to_string(second.pid()) + " on "));
 }
 
 // Training goes on, the alarm counts, what is there stays, and nothing is left behind.
@@ -279,7 +279,7 @@ TEST_F(Folder, ASaveOfAJobWhoseLockWasRemovedFails) {
       job.finish();
       FAIL() << "the last save has failed";
     } catch (const Exception& error) {
-      EXPECT_THAT(error.what(), HasSubstr(folder() + "/a/.job.lock was removed while this process had it"));
+      EXPECT_THAT(error.what(), HasSubstr(folder() + "/a/.job.lock was removed while this process held it"));
     }
     EXPECT_EQ(job.stats().failed, 1);
     EXPECT_EQ(job.stats().newest, 1);
@@ -304,7 +304,7 @@ TEST_F(Folder, ASaveWhoseLockIsRemovedMeanwhileIsNoCheckpoint) {
     Checkpointer job(Group(), {.folder = folder(), .in_background = false});
     job.add("", mine);
     job.save(3);
-    EXPECT_THAT(job.stats().last_failure, HasSubstr(folder() + lock + " was removed while this process had it"));
+    EXPECT_THAT(job.stats().last_failure, HasSubstr(folder() + lock + " was removed while this process held it"));
     EXPECT_TRUE(list_checkpoints(folder()).or_throw().empty());
     EXPECT_FALSE(fs::exists(folder() + "/.step-0000003.partial"));
   }
@@ -330,7 +330,7 @@ TEST_F(Folder, AFileSystemWithoutLocksIsToldOnce) {
   });
   const std::string said = without.read();
   if (said == "skip") GTEST_SKIP() << "seccomp is not to be had here";
-  EXPECT_THAT(said, HasSubstr(folder() + " cannot be locked (No locks available): see to it that one job"));
+  EXPECT_THAT(said, HasSubstr(folder() + " cannot be locked (No locks available): let only one job"));
   EXPECT_EQ(without.read(), "") << "once";
   EXPECT_THAT(names(), ElementsAre("latest", "step-0000001", "step-0000002"));
 }

@@ -33,19 +33,19 @@ Result<std::int64_t> newest_step(const std::string& folder) {
 
 Error later_ones(const std::string& folder, std::int64_t newest, const std::string& beginning) {
   return invalid_argument(
-      fmt::format("{} has a checkpoint of step {} already, and this run begins {}: the next one that resumes would go "
-                  "on from there",
+      fmt::format("{} already has a checkpoint of step {}, and this run begins {}: the next run that resumes would "
+                  "take that checkpoint",
                   folder, newest, beginning),
       "save to another folder, move the later checkpoints away, or resume from the newest");
 }
 
 void tell(const Group& group, const ResumePoint& saved, bool weights_only) {
   if (group && group.rank() != 0) return;
-  for (const std::string& why : saved.passed_over()) log::warn("passed over a checkpoint: " + why);
+  for (const std::string& why : saved.passed_over()) log::warn("skipped a checkpoint: " + why);
   if (weights_only && saved.source == ResumeSource::kNamed) {
-    log::info(fmt::format("begins at step 0, with the weights of {}", saved.folder()));
+    log::info(fmt::format("starting at step 0 with the weights of {}", saved.folder()));
   } else {
-    log::info(fmt::format("goes on after step {}, from {}", saved.facts().step, saved.folder()));
+    log::info(fmt::format("resuming after step {} from {}", saved.facts().step, saved.folder()));
   }
 }
 
@@ -65,13 +65,14 @@ Error with_hint(Error error, const std::string& resume) {
 Status check_owners(const Group& group, const ResumeOptions& options, const CheckpointReader& saved, bool was_named) {
   const std::string why = others_may_change(saved.folder(), saved.manifest(), options.folder);
   if (!was_named)
-    return agree(group, why.empty() ? Status()
-                                    : invalid_argument(fmt::format("the checkpoint to go on from is not safe: {}", why),
-                                                       fmt::format("if it is to be trusted, name it: --resume {}; "
-                                                                   "else move it away",
-                                                                   saved.folder())));
+    return agree(group, why.empty()
+                            ? Status()
+                            : invalid_argument(fmt::format("the checkpoint to resume from is not safe: {}", why),
+                                               fmt::format("if you trust it, name it: --resume {}; otherwise "
+                                                           "move it away",
+                                                           saved.folder())));
   if (!why.empty() && (!group || group.rank() == 0))
-    log::warn(fmt::format("{}: whoever may write to it decides what this run becomes", why));
+    log::warn(fmt::format("{}: anyone who can write to it can change this run", why));
   return {};
 }
 
@@ -79,14 +80,15 @@ Result<CheckpointReader> open(const Group& group, const ResumeOptions& options, 
   if (!options.node_folders) return CheckpointReader::open(group, path);
   auto found = TUTTI_TRY(open_node_folders(group, *options.node_folders, path, options.wanted));
   if (group.rank() == 0)
-    for (const std::string& why : found.passed_over) log::warn("passed over a checkpoint: " + why);
+    for (const std::string& why : found.passed_over) log::warn("skipped a checkpoint: " + why);
   return std::move(found.reader);
 }
 
 Error nothing_to_go_on_from(Error error, const std::string& folder) {
   if (error.code != Code::kCorrupt && error.code != Code::kNotFound) return error;
   if (error.hint.empty()) error.hint = fmt::format("see tutti ckpt verify {} --all", folder);
-  error.hint += "; bring back what is missing, or begin anew: in another folder, or here when all of it is moved away";
+  error.hint +=
+      "; restore what is missing, or start from scratch: in another folder, or here after moving all of it away";
   return error;
 }
 
@@ -102,7 +104,7 @@ Result<std::optional<ResumePoint>> find(const Group& group, const ResumeOptions&
     return std::optional(ResumePoint{std::move(saved), ResumeSource::kOwnFolder});
   }
   if (options.resume == "never") {
-    if (newest >= 0) return later_ones(options.folder, newest, "anew");
+    if (newest >= 0) return later_ones(options.folder, newest, "from scratch");
     return std::optional<ResumePoint>();
   }
   auto opened = open(group, options, options.resume);
@@ -110,7 +112,7 @@ Result<std::optional<ResumePoint>> find(const Group& group, const ResumeOptions&
   auto saved = *std::move(opened);
   TUTTI_TRY(check_owners(group, options, saved, true));
   if (options.weights_only) {
-    if (newest >= 0) return later_ones(options.folder, newest, "at step 0, with the weights of " + saved.folder());
+    if (newest >= 0) return later_ones(options.folder, newest, "at step 0 with the weights of " + saved.folder());
   } else if (newest > saved.facts().step && saved.passed_over().empty()) {
     return later_ones(options.folder, newest, fmt::format("after step {}", saved.facts().step));
   }

@@ -62,9 +62,9 @@ TEST_F(Resuming, TheNewestThatVerifies) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(found({.folder = folder()}), "100");
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("passed over a checkpoint: "));
+  EXPECT_THAT(said, HasSubstr("skipped a checkpoint: "));
   EXPECT_THAT(said, HasSubstr("step-0000200/model-00001-of-00001.safetensors"));
-  EXPECT_THAT(said, HasSubstr("goes on after step 100, from " + folder() + "/step-0000100"));
+  EXPECT_THAT(said, HasSubstr("resuming after step 100 from " + folder() + "/step-0000100"));
   corrupt(100);
   EXPECT_THAT(found({.folder = folder()}), HasSubstr("none of the 2 checkpoints in " + folder() + " verifies"));
 }
@@ -84,7 +84,7 @@ TEST_F(Resuming, SaysWhoseCheckpointItTook) {
   test::save_model(Group(), other.path(), 6, Dealing::kReplicated, 0).or_throw();
   EXPECT_EQ(found({.folder = other.path(), .resume = path}), "100");
   EXPECT_THAT(found({.folder = other.path(), .resume = path, .weights_only = true}),
-              HasSubstr("has a checkpoint of step 6 already, and this run begins at step 0, with the weights of "));
+              HasSubstr("already has a checkpoint of step 6, and this run begins at step 0 with the weights of "));
 }
 
 TEST_F(Resuming, FromAPath) {
@@ -101,11 +101,12 @@ TEST_F(Resuming, FromAPath) {
 TEST_F(Resuming, TwoHistoriesInOneFolderAreRefused) {
   save(100);
   save(200);
-  EXPECT_THAT(found({.folder = folder(), .resume = "never"}),
-              HasSubstr(folder() + " has a checkpoint of step 200 already, and this run begins anew: the next one that "
-                                   "resumes would go on from there"));
+  EXPECT_THAT(
+      found({.folder = folder(), .resume = "never"}),
+      HasSubstr(folder() + " already has a checkpoint of step 200, and this run begins from scratch: the next run "
+                           "that resumes would take that checkpoint"));
   EXPECT_THAT(found({.folder = folder(), .resume = folder() + "/step-0000100"}),
-              HasSubstr("of step 200 already, and this run begins after step 100"));
+              HasSubstr("already has a checkpoint of step 200, and this run begins after step 100"));
 }
 
 TEST_F(Resuming, WhatARestartedJobHasSavedItselfCounts) {
@@ -248,13 +249,13 @@ TEST_F(Resuming, FilesOfAnotherUserAreNotFoundButMayBeNamed) {
   for (const std::string& path : {saved, saved + "/manifest.json", file}) {
     ASSERT_EQ(::chown(path.c_str(), 12345, 12345), 0);
     EXPECT_THAT(found({.folder = folder()}),
-                testing::AllOf(HasSubstr("the checkpoint to go on from is not safe: " + path +
+                testing::AllOf(HasSubstr("the checkpoint to resume from is not safe: " + path +
                                          " belongs to the user 12345, and this run to root (0)"),
-                               HasSubstr("if it is to be trusted, name it: --resume " + saved)));
+                               HasSubstr("if you trust it, name it: --resume " + saved)));
     testing::internal::CaptureStderr();
     EXPECT_EQ(found({.folder = folder(), .resume = saved}), "1");
     EXPECT_THAT(testing::internal::GetCapturedStderr(),
-                HasSubstr(path + " belongs to the user 12345, and this run to root (0): whoever may write to it"));
+                HasSubstr(path + " belongs to the user 12345, and this run to root (0): anyone who can write to it"));
     ASSERT_EQ(::chown(path.c_str(), 0, 0), 0);
   }
   EXPECT_EQ(found({.folder = folder()}), "1");
@@ -279,7 +280,7 @@ TEST_F(Resuming, WhereNoneIsWholeItIsSaidWhatToDo) {
   corrupt(2);
   EXPECT_THAT(found({.folder = folder()}),
               testing::AllOf(HasSubstr("none of the 2 checkpoints in "), HasSubstr("tutti ckpt verify " + folder()),
-                             HasSubstr("bring back what is missing, or begin anew: in another folder")));
+                             HasSubstr("restore what is missing, or start from scratch: in another folder")));
 }
 
 TEST_F(Resuming, FilesThatEverybodyMayWriteAreNotTrusted) {

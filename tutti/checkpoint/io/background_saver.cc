@@ -154,9 +154,9 @@ void BackgroundSaver::note(std::int64_t step, const Status& ended) {
   if (!tells) return;
   set_alarm(group_, alarm());
   // Where a rank is gone its checkpoint is the least that is lost.
-  const char* const goes_on = ended.error().code == Code::kPeerLost ? "" : ", and training goes on";
+  const char* const goes_on = ended.error().code == Code::kPeerLost ? "" : "; training continues";
   const std::string newest =
-      stats_.newest < 0 ? "none of this run is there yet" : fmt::format("the newest is that of step {}", stats_.newest);
+      stats_.newest < 0 ? "this run has saved none yet" : fmt::format("the last saved step is {}", stats_.newest);
   log::error(fmt::format("the checkpoint of step {} was not saved ({} in a row failed); {}{}: {}", step,
                          stats_.failed_in_a_row, newest, goes_on, to_string(ended.error())));
 }

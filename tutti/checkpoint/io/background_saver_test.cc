@@ -159,9 +159,8 @@ TEST_F(InBackground, ASaveThatFailsStopsNobody) {
     EXPECT_THAT(stats.last_failure, testing::StartsWith("that of step 2: "));
   });
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said,
-              HasSubstr("the checkpoint of step 2 was not saved (1 in a row failed); the newest is that of step 1, "
-                        "and training goes on: "));
+  EXPECT_THAT(said, HasSubstr("the checkpoint of step 2 was not saved (1 in a row failed); the last saved step is 1; "
+                              "training continues: "));
   EXPECT_THAT(said, HasSubstr("1 of 3 checkpoints was not saved, the last that of step 2: "))
       << "at the end, once more";
   EXPECT_THAT(said, HasSubstr("; step 3 was saved since"));

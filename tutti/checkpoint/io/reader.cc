@@ -90,9 +90,9 @@ Result<CheckpointReader> CheckpointReader::open(const Group& group, const std::s
     }
     if (passed_over.size() == 1) return last;
     return Error{.code = Code::kCorrupt,
-                 .detail = fmt::format("none of the {} checkpoints in {} verifies; from the newest on: {}",
+                 .detail = fmt::format("none of the {} checkpoints in {} verifies; newest first: {}",
                                        passed_over.size(), path, first_of(passed_over)),
-                 .hint = fmt::format("tutti ckpt verify {} --all looks at every byte of each", path)};
+                 .hint = fmt::format("tutti ckpt verify {} --all checks every byte of each", path)};
   } catch (const Exception& error) {
     return error.error();
   }
@@ -143,8 +143,8 @@ Result<TensorMatch> CheckpointReader::match(std::span<const StateBox> wanted, Ma
     case MatchMode::kStrict:
       return of_another_model(*this, match);
     case MatchMode::kReport:
-      log::warn(fmt::format("the checkpoint {} is of another model: {}; what does not fit is left as it is", folder_,
-                            to_string(match)));
+      log::warn(fmt::format("the checkpoint {} is of another model: {}; tensors that do not fit keep their values",
+                            folder_, to_string(match)));
       break;
     case MatchMode::kIgnore:
       break;

@@ -55,7 +55,7 @@ Status add(TensorPieces& pieces, const GivenBox& given, BoxHolder holder) {
 Status check(const TensorKey& key, const TensorPieces& pieces) {
   if (pieces.boxes.size() > kMostBoxes)
     return Error{.code = Code::kLimit,
-                 .detail = fmt::format("the tensor {} lies in {} boxes; a checkpoint takes {}", to_string(key),
+                 .detail = fmt::format("the tensor {} is in {} boxes; a checkpoint allows {}", to_string(key),
                                        pieces.boxes.size(), kMostBoxes)};
   const std::string trouble = gap_or_overlap(pieces.first->shape, pieces.boxes);
   if (trouble.empty()) return {};

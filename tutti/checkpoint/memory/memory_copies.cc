@@ -336,7 +336,7 @@ void MemoryCopies::note(std::int64_t step, const Status& ended) {
   }
   ++stats_.failed;
   if (group_.rank() == 0)
-    log::error(fmt::format("the copy in memory of step {} was not taken; training goes on: {}", step,
+    log::error(fmt::format("the copy in memory of step {} was not taken; training continues: {}", step,
                            to_string(ended.error())));
 }
 

@@ -203,7 +203,7 @@ TEST_F(Copies, AChangedByteIsFoundByItsDigest) {
   EXPECT_EQ(attempt({0, 1}, [&](Group& world) { expect_restored(world, 1); }), "");
 }
 
-// Whoever goes on after step 1 keeps that copy until there is a newer one; what larger worlds left goes then.
+// A job that resumes after step 1 keeps that copy until there is a newer one; copies of larger worlds are removed then.
 TEST_F(Copies, WhatIsNotNeededIsGivenBack) {
   EXPECT_EQ(attempt({0, 0, 0, 0},
                     [&](Group& world) {

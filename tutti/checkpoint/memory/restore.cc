@@ -102,7 +102,7 @@ class Restoring {
       if (candidate.whole()) keep_good_ones(candidate);
       if (candidate.whole()) return read(candidate);
       if (group_.rank() == 0)
-        log::warn(fmt::format("passed over the copy in memory of step {}: the part of {} is not there as a whole",
+        log::warn(fmt::format("skipped the copy in memory of step {}: the part of {} is missing or incomplete",
                               candidate.step, candidate.missing()));
     }
     return std::optional<RestoredCopy>();

@@ -82,7 +82,7 @@ class CheckpointSource : public TensorSource {
 
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& path) {
   auto saved = TUTTI_TRY(CheckpointReader::open(path, VerifyLevel::kFiles));
-  for (const std::string& why : saved.passed_over()) log::warn("passed over a checkpoint: " + why);
+  for (const std::string& why : saved.passed_over()) log::warn("skipped a checkpoint: " + why);
   return std::unique_ptr<TensorSource>(std::make_unique<CheckpointSource>(std::move(saved)));
 }
 

@@ -139,7 +139,7 @@ Result<std::string> write_checkpoint(const TensorSource& source, const std::vect
   if (const auto found = TUTTI_TRY(list_checkpoints(folder)); !found.empty() && found.back().step > facts.step)
     return invalid_argument(
         fmt::format(
-            "{} has a checkpoint of step {}, and this one is of step {}: who resumes would go on from the later "
+            "{} has a checkpoint of step {}, and this one is of step {}: a job that resumes would take the later "
             "one",
             folder, found.back().step, facts.step),
         "give another folder, or move the later ones away");

@@ -99,7 +99,7 @@ void Process::write_flight(FlightRecorder::Why why, const std::string& reason) {
   if (!path.ok()) {
     log::warn(to_string(path.error()));
   } else if (!launcher || why == FlightRecorder::Why::kAsked) {  // tutti run says it once for all ranks
-    log::info("what this rank has done lately is in " + *path + "; for all ranks: tutti flight " +
+    log::info("the flight record of this rank is " + *path + "; to compare all ranks: tutti flight " +
               flight->options().folder);
   }
 }

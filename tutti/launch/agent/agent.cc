@@ -40,6 +40,7 @@ constexpr auto kLeaveLimit = std::chrono::seconds(10);        // what other node
 constexpr auto kConsoleLimit = std::chrono::seconds(5);       // what the last lines may wait for the console
 constexpr auto kPublishTurn = std::chrono::milliseconds(20);  // how often Stopping advances while the store is told why
 constexpr auto kNodesTurn = std::chrono::seconds(1);          // how often Nodes::update() is called at least
+constexpr auto kHandlerTurn = std::chrono::milliseconds(200);  // how often ranks are checked for a handler
 
 // A node that joins a running job cannot know the run's identifier: node 0 may not be the first node any more.
 Result<RunFolder> claim_logs(const AgentSpec& spec, const Round& round) {
@@ -91,7 +92,7 @@ class Agent {
   void on_last_end();
   void publish_signal();
   void leave_job();
-  RoundEnd publish(const Fault& fault);
+  RoundEnd publish(Fault fault);
   void on_nodes();
   void follow(const RoundEnd& news);
   void on_supervisor_gone();
@@ -118,7 +119,6 @@ class Agent {
   bool timed_out_ = false, supervisor_lost_ = false;
   EndRequests end_requests_{getppid()};
   int user_signal_ = 0;                        // the signal that ends the job
-  int passed_on_ = 0;                          // the last signal that does not: SIGUSR1 or SIGUSR2
   bool stop_requested_ = false;                // by user_signal_, or by SIGUSR1: save and leave
   std::optional<Deadline> others_save_until_;  // the ranks here were told to stop and have saved
 };
@@ -197,7 +197,9 @@ Status Agent::start(Round round) {
     for (const std::string& row : spec_.table(attempt_->round())) consoles_.say(row);
     consoles_.pump();  // or the ranks' standard output would come first
   }
-  return attempt_->start(environment);
+  TUTTI_TRY(attempt_->start(environment));
+  if (stop_requested_) attempt_->workers().request_stop(SIGUSR1);  // asked of earlier ranks, which have not left
+  return {};
 }
 
 int Agent::fail_to_start(const Error& error) {
@@ -251,12 +253,14 @@ void Agent::turn() {
   attempt_->stopping().listen(events);
   attempt_->listen_to_monitor(events);
   if (others_save_until_) events.wake_at(others_save_until_->at());
+  if (attempt_->workers().have_pending()) events.wake_after(kHandlerTurn);
   if (!nodes_.one_node() && !nodes_.round_end()) {
     events.watch(nodes_.fd(), POLLIN, [] {});  // on_nodes() follows every turn
     events.wake_after(kNodesTurn);
   }
   events.wait();
   consoles_.pump();
+  attempt_->workers().send_pending();
   on_nodes();
   on_consoles();
   on_time();
@@ -287,8 +291,11 @@ void Agent::on_user_signal(int signal, pid_t sender) {
   if (signal == SIGUSR1 && !requested_before && attempt_->running())
     consoles_.say("passing SIGUSR1 on to all ranks, which are asked to save and to leave");
   if (!asks_for_the_end(signal)) {
-    passed_on_ = signal;
-    return attempt_->workers().signal_alone(signal);  // a helper process without a handler would die of it
+    const std::vector<int> without_handler = attempt_->workers().send_when_handled(signal);
+    if (!without_handler.empty())
+      consoles_.say("no handler for " + signal_name(signal) +
+                    " yet, which gets the signal as soon as it is installed: " + ranks_words(without_handler));
+    return;
   }
   if (!end_requests_.add(sender)) return;
   if (user_signal_ != 0) {
@@ -314,8 +321,6 @@ void Agent::on_workers() {
 void Agent::on_failure(Worker& failed) {
   Worker& culprit = attempt_->cause_of(failed);
   Fault fault = attempt_->fault_of(culprit, failed);
-  if (const Exit& exit = culprit.end().exit; passed_on_ != 0 && exit.signal == passed_on_)
-    fault.text += ", which was sent to tutti run and passed on to all ranks: this program does not catch it";
   const int others = attempt_->workers().alive();
   attempt_->freeze();
   if (const RoundEnd news = publish(fault); !news.mine) return follow(news);  // a consequence of a fault elsewhere
@@ -323,6 +328,7 @@ void Agent::on_failure(Worker& failed) {
   consoles_.say(fault.text + (others == 0 ? ""
                                           : "; stopping the other " + std::to_string(others) +
                                                 (others == 1 ? " rank" : " ranks") + " of this node"));
+  if (stop_requested_ && spec_.max_restarts > 0) consoles_.say("no restart: the job was asked to stop");
 }
 
 void Agent::on_hang(const Fault& fault) {
@@ -332,7 +338,8 @@ void Agent::on_hang(const Fault& fault) {
 
 // Ends the round here, and tells the other nodes why. The store may take seconds to answer, or never answer, and a rank
 // that is stuck beside the failed one must not wait for it.
-RoundEnd Agent::publish(const Fault& fault) {
+RoundEnd Agent::publish(Fault fault) {
+  fault.final |= stop_requested_;  // restarted ranks would train on, past the time limit of the scheduler that asked
   attempt_->stopping().begin(spec_.grace);
   if (nodes_.one_node()) return nodes_.report(fault);
   auto published = start_async([&] { return nodes_.report(fault); });

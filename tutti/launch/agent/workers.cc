@@ -14,6 +14,7 @@
 
 #include "tutti/base/machine.h"
 #include "tutti/launch/environment.h"
+#include "tutti/launch/monitor/process_info.h"
 #include "tutti/launch/output/run_folder.h"
 #include "tutti/trace/progress/page.h"
 
@@ -51,8 +52,15 @@ void Worker::ended(Exit exit, std::uint64_t most_resident) {
   drain();
 }
 
-void Worker::signal_alone(int signal) const {
-  if (alive_) kill(end_.pid, signal);  // not reaped yet, so the number is still this worker's
+void Worker::send_when_handled(int signal) {
+  if (std::find(pending_.begin(), pending_.end(), signal) == pending_.end()) pending_.push_back(signal);
+  send_pending();
+}
+
+void Worker::send_pending() {
+  if (!has_pending()) return;
+  const ProcessInfo info = process_info(end_.pid);  // not reaped yet, so the number is still this worker's
+  std::erase_if(pending_, [&](int signal) { return info.handles(signal) && kill(end_.pid, signal) == 0; });
 }
 
 void Worker::signal_group(int signal) const {
@@ -211,8 +219,21 @@ std::vector<Worker*> Workers::reap() {
   return ended;
 }
 
-void Workers::signal_alone(int signal) {
-  for (const Worker& worker : workers_) worker.signal_alone(signal);
+std::vector<int> Workers::send_when_handled(int signal) {
+  std::vector<int> without_handler;
+  for (Worker& worker : workers_) {
+    worker.send_when_handled(signal);
+    if (worker.has_pending()) without_handler.push_back(worker.rank());
+  }
+  return without_handler;
+}
+
+void Workers::send_pending() {
+  for (Worker& worker : workers_) worker.send_pending();
+}
+
+bool Workers::have_pending() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.has_pending(); });
 }
 
 void Workers::request_stop(int signal) {

@@ -48,8 +48,13 @@ class Worker {
   void give_up() { alive_ = false, given_up_ = true; }
   bool given_up() const { return given_up_; }
 
-  // To the process alone, or to its process group (the process and its helpers). Nothing if it has ended.
-  void signal_alone(int signal) const;
+  // Sends a signal to the process alone as soon as it has a handler for it, or ignores it: at once, or in a later
+  // send_pending(). By default SIGUSR1 and SIGUSR2 end a process, and a rank installs its handlers seconds after its
+  // start.
+  void send_when_handled(int signal);
+  void send_pending();
+  bool has_pending() const { return alive_ && !pending_.empty(); }
+  // To its process group: the process and its helpers. Nothing if it has ended.
   void signal_group(int signal) const;
   // The same as signal_group(), to stop the rank; the report mentions it.
   void stop_group(int signal);
@@ -74,6 +79,7 @@ class Worker {
   std::string error_file_;
   Fd page_;
   bool alive_ = true, given_up_ = false;
+  std::vector<int> pending_;  // signals that the process has no handler for yet
 };
 
 class Workers {
@@ -93,7 +99,11 @@ class Workers {
   // The workers that ended since the last call, the likelier cause first. Also reaps orphans that this subreaper got.
   std::vector<Worker*> reap();
 
-  void signal_alone(int signal);
+  // To every process, without its helpers, as soon as it has a handler (Worker::send_when_handled()). Returns the ranks
+  // that have none yet.
+  std::vector<int> send_when_handled(int signal);
+  void send_pending();
+  bool have_pending() const;
   // Asks all ranks to save and leave, in their progress pages: this also reaches a rank without a signal handler yet.
   void request_stop(int signal);
   void stop_groups(int signal);

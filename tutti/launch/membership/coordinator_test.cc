@@ -119,7 +119,7 @@ TEST_F(Coordinating, WaitsForTheOthersAtTheEnd) {
 TEST_F(Coordinating, NodesThatWaitCanReadWhy) {
   const auto first = claim("1", kTwo);
   request("1", 1, kTwo);
-  EXPECT_THAT(store_->get(keys::kWaiting, soon()).or_throw(), HasSubstr("of 2 nodes have come after "));
+  EXPECT_THAT(store_->get(keys::kWaiting, soon()).or_throw(), HasSubstr("of 2 nodes joined after "));
 }
 
 }  // namespace

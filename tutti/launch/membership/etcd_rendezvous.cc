@@ -141,7 +141,7 @@ void EtcdRendezvous::on_coordinator_lost(bool ended) {
 }
 
 std::string EtcdRendezvous::lost_coordinator_hint() const {
-  return "; if that agent died without a word, etcd forgets it within a minute";
+  return "; if that agent was killed, etcd removes it within a minute";
 }
 
 // ---- a round ----

@@ -82,11 +82,11 @@ void MembershipTable::request_join(JoinRequest request, Time now) {
   if (newcomer) {
     const std::size_t free = std::size_t(limits_.max) - std::min<std::size_t>(participants_.nodes.size(), limits_.max);
     if (waiting_.size() > free) {
-      say(who + " has come and waits as a spare: " + nodes_text(participants_.nodes.size()) +
-          " take part, --nnodes allows " + std::to_string(limits_.max));
+      say(who + " joined as a spare: " + nodes_text(participants_.nodes.size()) + " take part, --nnodes allows " +
+          std::to_string(limits_.max));
     } else if (!grow_) {
       grow_ = now + limits_.last_call;
-      say(who + " has come: a new round begins with it in " + seconds_text(to_seconds(limits_.last_call)));
+      say(who + " joined: a new round begins with it in " + seconds_text(to_seconds(limits_.last_call)));
     }
   }
   check(now);
@@ -272,7 +272,7 @@ void MembershipTable::tick(Time now) {
     if (names.empty()) {  // gone again
       grow_.reset();
     } else {
-      end_running(join(names, ", ") + (names.size() == 1 ? " has come" : " have come"), now, /*gentle=*/true);
+      end_running(join(names, ", ") + " joined", now, /*gentle=*/true);
     }
   }
   check(now);
@@ -389,8 +389,8 @@ std::string MembershipTable::waiting_text(Time now) const {
   }
   const std::size_t wanted = std::size_t(limits_.min);
   std::string text = std::to_string(order.size()) + " of " + (limits_.min == limits_.max ? "" : "at least ") +
-                     nodes_text(wanted) + (wanted == 1 ? " has" : " have") + " come after " +
-                     seconds_text(seconds_between(began_, now)) + " of " + seconds_text(to_seconds(limits_.join));
+                     nodes_text(wanted) + " joined after " + seconds_text(seconds_between(began_, now)) + " of " +
+                     seconds_text(to_seconds(limits_.join));
   if (!came.empty()) text += ": " + join(came, ", ");
   std::vector<std::string> missing;
   if (participants_.round >= 0) {

@@ -133,9 +133,9 @@ TEST(MembershipTable, MissingNodesAreNamed) {
   table.come("b", 1);
   table.pass(seconds(12));
   EXPECT_EQ(table.waiting(),
-            "1 of 3 nodes have come after 12 s of 5 min: node 1 (host-b at 10.0.0.2); missing: nodes 0, 2");
+            "1 of 3 nodes joined after 12 s of 5 min: node 1 (host-b at 10.0.0.2); missing: nodes 0, 2");
   table.pass(seconds(290));
-  EXPECT_THAT(table.told(kRefuse), AllOf(HasSubstr("b: Timeout: 1 of 3 nodes have come after 5 min"),
+  EXPECT_THAT(table.told(kRefuse), AllOf(HasSubstr("b: Timeout: 1 of 3 nodes joined after 5 min"),
                                          HasSubstr("missing: nodes 0, 2"), HasSubstr("are the missing nodes started")));
 }
 
@@ -160,10 +160,10 @@ TEST(MembershipTable, AReplacementOfALostNodeIsAdmitted) {
   ASSERT_EQ(table.round(), "a");
   EXPECT_THAT(table.told(kEndRound), HasSubstr("node 1 (host-b) is lost"));
   table.come("d");  // another process of the same host
-  EXPECT_THAT(table.told(kSay), HasSubstr("host-d at 10.0.0.4 has come: a new round begins with it in 3 s"));
+  EXPECT_THAT(table.told(kSay), HasSubstr("host-d at 10.0.0.4 joined: a new round begins with it in 3 s"));
   EXPECT_EQ(table.told(kEndRound), "");
   table.pass(seconds(4));
-  EXPECT_EQ(table.told(kEndRound), "host-d at 10.0.0.4 has come\n");
+  EXPECT_EQ(table.told(kEndRound), "host-d at 10.0.0.4 joined\n");
   table.come("a");
   EXPECT_EQ(table.round(), "ad");
 }
@@ -174,7 +174,7 @@ TEST(MembershipTable, ASpareStepsInForALostNodeOnly) {
   ASSERT_EQ(table.round(), "ab");
   table.come("c");
   EXPECT_EQ(table.told(kSay),
-            "host-c at 10.0.0.3 has come and waits as a spare: 2 nodes take part, --nnodes allows 2\n");
+            "host-c at 10.0.0.3 joined as a spare: 2 nodes take part, --nnodes allows 2\n");
   table.pass(seconds(100));
   EXPECT_EQ(table.told(kEndRound), "");
   table.fault(true), table.come("b");
@@ -233,7 +233,7 @@ TEST(MembershipTable, TooFewAreNamedAndEndTheJob) {
   table.leave("b"), table.leave("c");
   table.come("a");
   table.pass(seconds(61));
-  EXPECT_THAT(table.told(kRefuse), HasSubstr("a: Timeout: 1 of at least 2 nodes have come after 60 s of 60 s"));
+  EXPECT_THAT(table.told(kRefuse), HasSubstr("a: Timeout: 1 of at least 2 nodes joined after 60 s of 60 s"));
   EXPECT_TRUE(table.table().over());
 }
 

@@ -58,7 +58,7 @@ ProcessInfo parse_process_status(const std::string& text) {
       info.most_resident = kilobytes * 1024;
     } else if (name == "SigCgt:" || name == "SigIgn:") {
       std::uint64_t set = 0;
-      if (words >> std::hex >> set) info.catches_usr2 |= (set >> (SIGUSR2 - 1) & 1) != 0;
+      if (words >> std::hex >> set) info.handled |= set;
     }
   }
   return info;

@@ -12,7 +12,9 @@ struct ProcessInfo {
   char state = '?';                 // as in /proc/PID/stat: R, S, D, T, t, Z; '?': there is no such process
   std::uint64_t resident = 0;       // bytes of memory, now
   std::uint64_t most_resident = 0;  // peak so far
-  bool catches_usr2 = false;        // SIGUSR2 does not end it
+  std::uint64_t handled = 0;        // set of the signals that it catches or ignores: bit S-1 for signal S
+
+  bool handles(int signal) const { return (handled >> (signal - 1) & 1) != 0; }
 };
 ProcessInfo process_info(pid_t pid);
 // Seconds of processor time used by all its threads; 0: there is no such process.

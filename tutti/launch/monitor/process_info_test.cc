@@ -18,14 +18,14 @@ TEST(ProcessInfo, IsReadFromStatus) {
   EXPECT_EQ(info.state, 'T');
   EXPECT_EQ(info.resident, 1024u * 1024);
   EXPECT_EQ(info.most_resident, 2048u * 1024);
-  EXPECT_TRUE(info.catches_usr2);
+  EXPECT_TRUE(info.handles(SIGUSR2));
 }
 
 TEST(ProcessInfo, OfThisProcessAndOfNone) {
   const ProcessInfo own = process_info(::getpid());
   EXPECT_EQ(own.state, 'R');
   EXPECT_GT(own.resident, 0u);
-  EXPECT_FALSE(own.catches_usr2);
+  EXPECT_FALSE(own.handles(SIGUSR2));
   EXPECT_EQ(process_info(0x7fffffff).state, '?');
   EXPECT_THAT(kernel_waits(::getpid()), testing::Not(testing::IsEmpty()));
 }

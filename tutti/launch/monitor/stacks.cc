@@ -244,7 +244,7 @@ Stacks::Stacks(std::vector<Target> targets, Duration limit)
     waits_[target.rank] = kernel_waits(target.pid);
     looks_before_.push_back(target.page.read().look.number);
     const ProcessInfo info = process_info(target.pid);
-    asked_.push_back(info.catches_usr2 && !is_suspended(target.pid));
+    asked_.push_back(info.handles(SIGUSR2) && !is_suspended(target.pid));
     if (asked_.back()) ::kill(target.pid, SIGUSR2);
   }
 }

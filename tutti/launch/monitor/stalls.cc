@@ -105,7 +105,7 @@ std::string activity_text(const RankProgress& rank, DescribeCall describe) {
   }
   const std::string words = call_text(*call, *group, describe);
   if (!call->is_over()) return step + (seconds < 0 ? "in " : "for " + seconds_text(seconds) + " in ") + words;
-  return step + "in no call" + (seconds < 0 ? "" : " for " + seconds_text(seconds)) + "; its last was " + words +
+  return step + "in no call" + (seconds < 0 ? "" : " for " + seconds_text(seconds)) + "; its last call was " + words +
          (call->state == FlightState::kFailed ? ", which failed" : "");
 }
 

@@ -44,7 +44,7 @@ TEST(ActivityText, OfARankInACallAndInNone) {
   EXPECT_EQ(activity_text(rank(0, 42, kWaits).progress, describe),
             "step 12, for 3 s in all_reduce #42 (f32[4], sum) on group world");
   EXPECT_EQ(activity_text(rank(0, 41, kEnded, 7).progress, describe),
-            "step 12, in no call for 7 s; its last was all_reduce #41 (f32[4], sum) on group world");
+            "step 12, in no call for 7 s; its last call was all_reduce #41 (f32[4], sum) on group world");
   EXPECT_THAT(activity_text(rank(0, 41, FlightState::kFailed).progress, describe),
               HasSubstr("on group world, which failed"));
   EXPECT_EQ(activity_text(rank(0, 42, kWaits).progress, nullptr), "step 12, for 3 s in collective #42 on group world");
@@ -67,7 +67,7 @@ TEST(Hang, BlamesTheRankThatHasNotComeAndIsInNoCall) {
   EXPECT_THAT(cause.blamed, ElementsAre(2));
   EXPECT_EQ(cause.text,
             "ranks 0, 1, 3 wait in all_reduce #42 (f32[4], sum) on group world for rank 2: step 12, in no call for "
-            "7 s; its last was all_reduce #41 (f32[4], sum) on group world");
+            "7 s; its last call was all_reduce #41 (f32[4], sum) on group world");
 }
 
 TEST(Hang, BlamesARankThatIsStopped) {

@@ -32,12 +32,11 @@ Status check_architecture(const ArchitectureOptions& arch) {
   const bool doubled = arch.qr && arch.qr_operation == QrOperation::kConcat;
   const auto wanted = doubled ? 2 * arch.sparse_feature_size : arch.sparse_feature_size;
   if (arch.mlp_bottom.back() != wanted) {
-    return usage(
-        fmt::format("the bottom MLP ends in {} (--arch-mlp-bot {}), but what it meets in the interaction is {} "
-                    "wide ({}--arch-sparse-feature-size {}{})",
-                    arch.mlp_bottom.back(), sizes_text(arch.mlp_bottom), wanted, doubled ? "2 x " : "",
-                    arch.sparse_feature_size, doubled ? ", since --qr-operation concat joins two rows" : ""),
-        fmt::format("end --arch-mlp-bot in {}", wanted));
+    return usage(fmt::format("the bottom MLP ends in {} (--arch-mlp-bot {}), but the interaction needs a width of {} "
+                             "({}--arch-sparse-feature-size {}{})",
+                             arch.mlp_bottom.back(), sizes_text(arch.mlp_bottom), wanted, doubled ? "2 x " : "",
+                             arch.sparse_feature_size, doubled ? ", since --qr-operation concat joins two rows" : ""),
+                 fmt::format("end --arch-mlp-bot in {}", wanted));
   }
   return {};
 }
@@ -130,7 +129,7 @@ Status check_report(const Options& options) {
                  "add --mlperf-logging");
   }
   if ((report.accuracy_threshold > 0 || report.auc_threshold > 0) && report.test_freq <= 0)
-    return usage("a threshold is looked at when the model is tested, and --test-freq is not given");
+    return usage("thresholds are checked when the model is tested, and --test-freq is not given");
   return {};
 }
 

@@ -37,13 +37,13 @@ TEST(DlrmOptions, ContradictionsAreToldWithValueAndPlace) {
   EXPECT_EQ(refusal([](Options& o) {
               o.architecture.mlp_bottom = {4, 3, 5};
             }),
-            "the bottom MLP ends in 5 (--arch-mlp-bot 4-3-5), but what it meets in the interaction is 2 wide "
+            "the bottom MLP ends in 5 (--arch-mlp-bot 4-3-5), but the interaction needs a width of 2 "
             "(--arch-sparse-feature-size 2) | end --arch-mlp-bot in 2");
   EXPECT_EQ(refusal([](Options& o) {
               o.architecture.qr = true;
               o.architecture.qr_operation = QrOperation::kConcat;
             }),
-            "the bottom MLP ends in 2 (--arch-mlp-bot 4-3-2), but what it meets in the interaction is 4 wide "
+            "the bottom MLP ends in 2 (--arch-mlp-bot 4-3-2), but the interaction needs a width of 4 "
             "(2 x --arch-sparse-feature-size 2, since --qr-operation concat joins two rows) | end --arch-mlp-bot in 4");
   EXPECT_THAT(refusal([](Options& o) { o.architecture.mlp_bottom = {4}; }),
               HasSubstr("--arch-mlp-bot 4 is not an MLP"));

@@ -83,8 +83,8 @@ class DlrmTask final : public Task {
     const auto& placement = options_.placement;
     if (placement.wire != WireFormat::kExact && world_.nodes() == 1 && !placement.links_only && world_.rank() == 0)
       log::warn(
-          fmt::format("--wire {} changes nothing: all ranks share a host and its memory; --no-shared-tables "
-                      "sends rows all the same",
+          fmt::format("--wire {} has no effect: all ranks share the memory of one host; --no-shared-tables "
+                      "sends rows anyway",
                       placement.wire == WireFormat::kBF16 ? "bf16" : "int8"));
     if (!options.report.debug) return;
     train_.stop();  // the source has one reader at a time
@@ -119,8 +119,7 @@ class DlrmTask final : public Task {
   }
   std::string nothing_left() const override {
     if (options_.inference.only || loaded_from_.empty()) return {};
-    return fmt::format("{} has {} epochs behind it, and --nepochs is {}", loaded_from_, state_.epoch,
-                       options_.training.epochs);
+    return fmt::format("{} has already reached --nepochs {}", loaded_from_, options_.training.epochs);
   }
 
   // What comes between the weights and the first batch.
@@ -242,7 +241,7 @@ class DlrmTask final : public Task {
           .detail =
               fmt::format("{} was saved after {} of {} batches of {} samples, and an epoch now has {} of {}", path,
                           saved.batch, saved.batches, saved.batch_size, train_.batches(), options_.training.batch),
-          .hint = "go on with the same --mini-batch-size and data, or load a model that was saved at an epoch's end"};
+          .hint = "resume with the same --mini-batch-size and data, or load a model that was saved at an epoch's end"};
     state_ = saved;
     loaded_from_ = path;
     totals_ = {

@@ -31,8 +31,8 @@ std::vector<std::string> changes_of_data(const CheckpointReader& saved, const Op
     const auto there = whole_number(then, name), here = whole_number(now, name);
     if (!there || there == here) return;
     changes.push_back(fmt::format(
-        "the checkpoint {} was saved with {}, and {} is given: the {} samples behind {}, so some of the data "
-        "comes twice and some never (--finetune takes the weights alone and begins the data anew)",
+        "the checkpoint {} was saved with {}, and {} is given: the {} samples so far {}, so training repeats some of "
+        "the data and skips some (--finetune loads only the weights and restarts the data)",
         saved.folder(), text_of(*there), text_of(*here), whole_number(then, "consumed_samples").value_or(0), so));
   };
   compare("sequence_length", "were of that length",

@@ -46,14 +46,14 @@ TEST(SameData, DataInAnotherOrderOrLengthIsReported) {
   EXPECT_THAT(
       told(manifest, given),
       ElementsAre("the checkpoint ck was saved with --seq-length 8, and --seq-length 4 is given: the 32 samples "
-                  "behind were of that length, so some of the data comes twice and some never (--finetune takes "
-                  "the weights alone and begins the data anew)"));
+                  "so far were of that length, so training repeats some of the data and skips some (--finetune "
+                  "loads only the weights and restarts the data)"));
   given = saved;
   given.order = SampleOrder::kRandomSharded;
   EXPECT_THAT(
       told(manifest, given),
       ElementsAre(HasSubstr("was saved with --dataloader-type single, and --dataloader-type cyclic is given: the "
-                            "32 samples behind were the first in that order")));
+                            "32 samples so far were the first in that order")));
   manifest.facts.data["sample_order"] = std::int64_t(SampleOrder::kRandom);
   given.model.sequence_length = 4;
   ASSERT_THAT(told(manifest, given), SizeIs(2));

@@ -64,7 +64,7 @@ CheckpointerOptions checkpoint_options(const Group& world, const Options& option
   if (options.must_load) agree(world, of_option("--load", there)).or_throw();
   const std::int64_t nothing = !there.ok() && there.error().code == Code::kNotFound;
   if (all_reduce(world, nothing, ReduceOp::kMin) != 0) {
-    if (world.rank() == 0) log::warn(fmt::format("{} has no checkpoint: the run begins anew", options.load));
+    if (world.rank() == 0) log::warn(fmt::format("{} has no checkpoint: training starts from scratch", options.load));
     return made;
   }
   // A job that saves where it loads resumes its own run, however the two paths are written.
@@ -114,7 +114,7 @@ class GptTask final : public Task {
   }
   std::string nothing_left() const override {
     if (options_.skip_train || progress_.consumed == 0) return {};
-    return fmt::format("{} samples lie behind", progress_.consumed);
+    return fmt::format("the checkpoint has already reached {} samples", progress_.consumed);
   }
 
   // ---- Training

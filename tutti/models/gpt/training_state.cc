@@ -35,7 +35,7 @@ void tell_changes(const CheckpointReader& saved, const CheckpointValues& now, co
                        number("data"), number("pipeline"), number("micro_batch"));
   };
   if (saved.facts().layout != now)
-    log::info(fmt::format("saved by {}, goes on with {}", words(saved.facts().layout), words(now)));
+    log::info(fmt::format("saved by {}, resuming with {}", words(saved.facts().layout), words(now)));
   if (options.skip_train) return;  // no more of the data is taken
   for (const std::string& change : changes_of_data(saved, options)) log::warn(change);
 }

@@ -131,7 +131,7 @@ class ImageTask final : public Task {
   }
   std::string nothing_left() const override {
     if (progress_.steps == 0) return {};
-    return fmt::format("--epochs {}{} lies behind it", options_.epochs,
+    return fmt::format("the checkpoint has already reached --epochs {}{}", options_.epochs,
                        options_.max_steps > 0 ? fmt::format(" of --max-steps {}", options_.max_steps) : "");
   }
 
@@ -291,10 +291,10 @@ class ImageTask final : public Task {
                                   fmt::format("the learning rate is {}: a smaller one, or --clip-grad-norm, may help",
                                               learning_rate(options_.rule)));
     if (const std::string weight = first_weight_that_is_not_finite(); !weight.empty()) {
-      error.detail += fmt::format(", since {} has had a NaN or an infinity from a step before", weight);
+      error.detail += fmt::format(", because {} has had a NaN or an infinity since an earlier step", weight);
       if (!checks_gradients())
         error.hint +=
-            "; --check-gradients before tells whether a gradient had them first, of which weight and on which rank";
+            "; --check-gradients before reports the first gradient with a NaN or an infinity, its weight and its rank";
     }
     throw Exception(std::move(error));
   }

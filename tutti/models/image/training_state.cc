@@ -35,15 +35,15 @@ Status check_same_compression(const CheckpointReader& saved, const PowerSgd* pow
                                       [](const auto& tensor) { return tensor.first.state.starts_with("power_sgd_"); });
   if (power_sgd || !has_errors) return {};
   return Error{.code = Code::kMismatch,
-               .detail = fmt::format("the checkpoint {} is of a run with --compress powersgd: what that kept back of "
-                                     "the gradients would be lost",
+               .detail = fmt::format("the checkpoint {} is of a run with --compress powersgd: the gradient errors that "
+                                     "it kept would be lost",
                                      saved.folder()),
-               .hint = "go on with --compress powersgd"};
+               .hint = "resume with --compress powersgd"};
 }
 
 void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
   const auto words = [](const CheckpointValues& layout) -> std::string {
-    if (!layout.contains("ranks")) return "a program that does not say on how many ranks";  // as tutti ckpt import
+    if (!layout.contains("ranks")) return "a program that did not record its number of ranks";  // as tutti ckpt import
     const auto number = [&](const char* name) { return whole_number(layout, name).value_or(0); };
     const auto ranks = number("ranks"), logical = number("logical_ranks");
     return fmt::format("{} rank{}{} with {} x {} samples a step", ranks, ranks == 1 ? "" : "s",
@@ -56,7 +56,7 @@ void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
     return layout;
   };
   if (of_a_step(saved.facts().layout) == of_a_step(now)) return;
-  log::info(fmt::format("saved by {}, goes on with {}: close to what it would have become, not the same bits",
+  log::info(fmt::format("saved by {}, resuming with {}: the results will be close, but not bit-identical",
                         words(saved.facts().layout), words(now)));
 }
 

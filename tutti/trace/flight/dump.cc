@@ -199,7 +199,7 @@ Result<FlightDump> parse_flight_dump(const std::string& text) {
     TUTTI_TRY(check(dump));
     return dump;
   } catch (const std::exception&) {  // nlohmann's, and ours for a state
-    return corrupt("is damaged: it lacks facts that every flight record has");
+    return corrupt("is damaged: it lacks required fields");
   }
 }
 
@@ -326,12 +326,11 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
                        "ranks make it when they write their first record: TUTTI_FLIGHT_DIR of the job, or what "
                        "their log line says"};
     if (error == std::errc::not_a_directory)
-      return Error{
-          .code = Code::kUsage,
-          .detail = fmt::format("{} is a file, and not the folder that the records of all ranks lie in", folder),
-          .hint = rank_of_file(fs::path(folder).filename().string())
-                      ? fmt::format("tutti flight {}", folder_of(folder))
-                      : "tutti flight DIR, where the job's flight-rank0.json, ... are"};
+      return Error{.code = Code::kUsage,
+                   .detail = fmt::format("{} is a file, not a folder with the records of all ranks", folder),
+                   .hint = rank_of_file(fs::path(folder).filename().string())
+                               ? fmt::format("tutti flight {}", folder_of(folder))
+                               : "tutti flight DIR, where the job's flight-rank0.json, ... are"};
     if (error) return system_error(error.value(), fmt::format("cannot list the folder {}", folder));
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {
@@ -355,10 +354,10 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
     const bool twice = std::any_of(files.dumps.begin(), files.dumps.end(),
                                    [rank = dump.rank](const FlightDump& other) { return other.rank == rank; });
     if (dump.job != last.job || dump.world_size != last.world_size)
-      files.problems.push_back(fmt::format("{} is of another job ({}, {} ranks, written {}) and is left out", path,
+      files.problems.push_back(fmt::format("{} is of another job ({}, {} ranks, written {}) and is skipped", path,
                                            dump.job, dump.world_size, dump.written));
     else if (twice)
-      files.problems.push_back(fmt::format("{} is an older record of rank {} and is left out", path, dump.rank));
+      files.problems.push_back(fmt::format("{} is an older record of rank {} and is skipped", path, dump.rank));
     else
       files.dumps.push_back(std::move(dump));
   }

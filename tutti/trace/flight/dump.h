@@ -79,7 +79,7 @@ std::vector<int> ranks_with_flight_files(const std::string& folder, std::chrono:
 struct FlightFiles {
   std::vector<FlightDump> dumps;  // by rank
   std::vector<std::string> problems;
-  bool damaged = false;  // one of them is a file that cannot be read, not one that is left out
+  bool damaged = false;  // one of them is a file that cannot be read, not one that is skipped
 };
 // kNotFound: there is no such folder, or nothing in it.
 Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders);

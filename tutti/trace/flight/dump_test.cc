@@ -143,7 +143,7 @@ TEST_F(Files, DamagedFilesAreReportedAndTheRestIsRead) {
                           folder_ + "/flight-rank3.json is no flight record of tutti",
                           folder_ + "/flight-rank4.json is a flight record of another version of tutti (this one "
                                     "reads version 1)",
-                          folder_ + "/flight-rank5.json is damaged: it lacks facts that every flight record has",
+                          folder_ + "/flight-rank5.json is damaged: it lacks required fields",
                           folder_ + "/flight-rank6.json is a folder, a pipe or a device"));
 }
 
@@ -189,9 +189,9 @@ TEST_F(Files, OtherJobsAndOlderRecordsAreLeftOut) {
   EXPECT_EQ(files->dumps[0].wall, 1000);
   EXPECT_FALSE(files->damaged);
   EXPECT_THAT(files->problems,
-              ElementsAre(folder_ + "/b/flight-rank0.json is an older record of rank 0 and is left out",
-                          folder_ + "/flight-rank1.json is of another job (yesterday, 4 ranks, written ) and is left "
-                                    "out"));
+              ElementsAre(folder_ + "/b/flight-rank0.json is an older record of rank 0 and is skipped",
+                          folder_ + "/flight-rank1.json is of another job (yesterday, 4 ranks, written ) and is "
+                                    "skipped"));
 }
 
 TEST_F(Files, TheDefaultFolderIsForThisUserAlone) {

@@ -1,13 +1,13 @@
 // Collectives of a group have the same number on all ranks, so the records are aligned by it. For each group, the call
 // after the last one that every recorded rank completed is *awaited*, if anybody began it. Some members may have
-// completed it (a broadcast lets its root go early), some wait in it, some never came to it, some left no record.
+// completed it (a broadcast lets its root go early), some wait in it, some have not joined it, some left no record.
 //
-// A rank that never came is not the culprit yet: it may itself wait, in another group, for another rank. So the waits
-// are followed: a rank that others wait for and that waits for no other is the one to check; where there is none, ranks
-// wait for one another in a circle.
+// A rank that has not joined is not the culprit yet: it may itself wait, in another group, for another rank. So the
+// waits are followed: a rank that others wait for and that waits for no other is the one to check; where there is none,
+// ranks wait for one another in a circle.
 //
-// The records of a healthy job are written one after another while it goes on, so the later ones show more calls. A
-// group counts as stuck only where a rank had waited for long, or where the job had failed.
+// The records of a healthy job are written one after another while it runs, so the later ones show more calls. A group
+// counts as stuck only where a rank had waited for long, or where the job had failed.
 #include "tutti/trace/flight/report.h"
 
 #include <fmt/format.h>
@@ -135,7 +135,7 @@ Inquiry::Inquiry(const std::vector<FlightDump>& dumps) {
   }
   for (int rank = 0; rank < report_.world_size; ++rank)
     if (!witness(rank)) report_.without_record.push_back(rank);
-  // Those who only heard of it have least to say.
+  // Last: the ranks that only heard of the failure.
   std::map<std::pair<bool, std::string>, std::vector<int>> by_reason;
   for (const FlightDump& dump : dumps)
     if (!dump.reasons.empty())
@@ -237,16 +237,16 @@ std::string Inquiry::whereabouts(int rank) const {
   if (!w) return "it left no record";
   if (const auto waits = waits_.find(rank); waits != waits_.end()) {
     const Wait& wait = waits->second.front();
-    return fmt::format("it waits in {} on group {}{}, for {}", call_of(*wait.operation), wait.group,
+    return fmt::format("it has been in {} on group {}{} for {}", call_of(*wait.operation), wait.group,
                        at(wait.operation->site), seconds_text(waited(rank, *wait.operation)));
   }
   if (!w->last) return "it has made no call yet";
   const FlightOperation& o = *w->last;
   const std::string& group = w->dump->groups[std::size_t(o.group)].name;
-  if (is_unfinished(o))  // and all other ranks came there as well
-    return fmt::format("it is in {} on group {}{}, for {}", call_of(o), group, at(o.site),
+  if (is_unfinished(o))  // and all other ranks have joined it
+    return fmt::format("it has been in {} on group {}{} for {}", call_of(o), group, at(o.site),
                        seconds_text(waited(rank, o)));
-  return fmt::format("it is in no call since {}; its last was {} on group {}{}",
+  return fmt::format("it has been in no call for {}; its last call was {} on group {}{}",
                      seconds_text(ago(rank, o.ended ? o.ended : o.started)), call_of(o), group, at(o.site));
 }
 
@@ -266,7 +266,7 @@ void Inquiry::add_rows(std::uint64_t id, FlightReport::GroupPart& part) const {
     } else {
       const bool missing = std::binary_search(part.missing.begin(), part.missing.end(), rank);
       row.now = t && t->group->left ? "has left the group"
-                : missing           ? fmt::format("never came to #{}", part.awaited)
+                : missing           ? fmt::format("not in #{} yet", part.awaited)
                                     : "in no call of this group";
       if (const auto last = t ? t->collectives.find(t->completed) : decltype(t->collectives.find(0)){};
           t && last != t->collectives.end()) {
@@ -339,13 +339,13 @@ void Inquiry::judge_suspects() {
       idle.push_back(rank);
   }
   if (!silent.empty())
-    report_.verdict.push_back(
-        fmt::format("{} left no record: {} died without a word (kill -9, a crash), or {} not been asked for one",
-                    ranks_words(silent), plural(silent, "it", "they"), plural(silent, "has", "have")));
+    report_.verdict.push_back(fmt::format(
+        "{} left no record: {} killed (SIGKILL), crashed, {} stopped, or {} not asked for one", ranks_words(silent),
+        plural(silent, "it was", "they were"), plural(silent, "is", "are"), plural(silent, "was", "were")));
   for (std::size_t i = 0; i < std::min(idle.size(), kMostSentences); ++i)
-    report_.verdict.push_back(fmt::format("rank {} is awaited and did not come: {}", idle[i], whereabouts(idle[i])));
-  if (idle.size() > kMostSentences)
-    report_.verdict.push_back(fmt::format("so are {} more", idle.size() - kMostSentences));
+    report_.verdict.push_back(fmt::format("rank {} did not join: {}", idle[i], whereabouts(idle[i])));
+  if (const std::size_t more = idle.size() - std::min(idle.size(), kMostSentences))
+    report_.verdict.push_back(fmt::format("{} more rank{} did not join", more, more == 1 ? "" : "s"));
   if (silent.empty() && idle.empty() && !waits_for_.empty()) report_.verdict.push_back(circle());
 }
 
@@ -353,7 +353,7 @@ void Inquiry::judge() {
   std::vector<std::string>& verdict = report_.verdict;
   for (const FlightReport::GroupPart& part : report_.groups) {
     if (part.mismatch == 0) continue;
-    std::string text = fmt::format("not the same call on group {}:", part.name);
+    std::string text = fmt::format("different calls on group {}:", part.name);
     for (std::size_t i = 0; i < part.variants.size(); ++i)
       text += fmt::format("{} {} called {}{}", i == 0 ? "" : ",", ranks_words(part.variants[i].ranks),
                           numbered(part.variants[i].call, part.mismatch), at(part.variants[i].site));
@@ -370,13 +370,13 @@ void Inquiry::judge() {
     std::string text =
         fmt::format("{} {} in {} on group {} for {}", ranks_words(part.waiting), plural(part.waiting, "waits", "wait"),
                     numbered(part.awaited_call, part.awaited), part.name, seconds_text(part.waited));
-    if (!part.missing.empty()) text += fmt::format("; {} never came", ranks_words(part.missing));
-    if (!part.without_record.empty())
-      text += fmt::format("; of {} there is no record", ranks_words(part.without_record));
+    if (!part.missing.empty())
+      text += fmt::format("; {} {} not joined", ranks_words(part.missing), plural(part.missing, "has", "have"));
+    if (!part.without_record.empty()) text += fmt::format("; {} left no record", ranks_words(part.without_record));
     if (!part.done.empty())
-      text += fmt::format("; {} {} done with it", ranks_words(part.done), plural(part.done, "is", "are"));
+      text += fmt::format("; {} {} completed it", ranks_words(part.done), plural(part.done, "has", "have"));
     if (part.missing.empty() && part.without_record.empty())
-      text += "; everybody who is not done is there: data still moves, or a rank is stopped";
+      text += "; every rank has joined: data still moves, or a rank is stopped";
     verdict.push_back(text);
   }
   if (told > kMostSentences) verdict.push_back(fmt::format("{} more groups wait", told - kMostSentences));
@@ -395,11 +395,11 @@ void Inquiry::judge() {
   if (!verdict.empty()) return;
   verdict.push_back(waits_.empty()
                         ? "no rank waits for another"
-                        : fmt::format("nothing is stuck: when the records were written nobody had waited for "
-                                      "longer than {}",
+                        : fmt::format("nothing is stuck: no rank had waited longer than {} when the records were "
+                                      "written",
                                       seconds_text(longest)));
   if (!report_.without_record.empty())
-    verdict.push_back(fmt::format("of {} there is no record", ranks_words(report_.without_record)));
+    verdict.push_back(fmt::format("{} left no record", ranks_words(report_.without_record)));
 }
 
 FlightReport Inquiry::report() {

@@ -10,11 +10,11 @@ namespace tutti {
 
 // Ranks are global ranks, in ascending order.
 struct FlightReport {
-  // Ranks of one group that tell the same.
+  // Ranks of one group whose records agree.
   struct Row {
     std::vector<int> ranks;
     std::uint64_t completed = 0;  // number of the last collective that they completed; 0: none
-    std::string now;              // "waits in all_reduce #944 (f32[65536], sum)", "never came to ...", "no record"
+    std::string now;              // "waits in all_reduce #944 (f32[65536], sum)", "not in #944 yet", "no record"
     double seconds = -1;          // since when, at the longest; -1: not known
     std::string site;             // where that was called
   };

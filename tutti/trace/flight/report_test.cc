@@ -78,25 +78,25 @@ TEST(FlightReport, ARankThatStoppedCalling) {
   const FlightReport report = job.report();
   EXPECT_TRUE(report.stuck);
   EXPECT_THAT(report.verdict,
-              ElementsAre("ranks 0, 1, 3 wait in barrier #2 on group world for 31 s; rank 2 never came",
-                          "rank 2 is awaited and did not come: it is in no call since 40 s; its last was all_reduce #1 "
+              ElementsAre("ranks 0, 1, 3 wait in barrier #2 on group world for 31 s; rank 2 has not joined",
+                          "rank 2 did not join: it has been in no call for 40 s; its last call was all_reduce #1 "
                           "(f32[4], sum) on group world at app/train.cc:7"));
   ASSERT_EQ(report.groups.size(), 1u);
   EXPECT_EQ(report.groups[0].completed_by_all, 1u);
   EXPECT_THAT(report.groups[0].missing, ElementsAre(2));
   EXPECT_THAT(report.groups[0].waiting, ElementsAre(0, 1, 3));
   EXPECT_EQ(to_text(report),
-            "ranks 0, 1, 3 wait in barrier #2 on group world for 31 s; rank 2 never came\n"
-            "rank 2 is awaited and did not come: it is in no call since 40 s; its last was all_reduce #1 (f32[4], sum) "
+            "ranks 0, 1, 3 wait in barrier #2 on group world for 31 s; rank 2 has not joined\n"
+            "rank 2 did not join: it has been in no call for 40 s; its last call was all_reduce #1 (f32[4], sum) "
             "on group world at app/train.cc:7\n"
             "\n"
-            "job j, 4 ranks; written because\n"
+            "job j, 4 ranks; records written because of\n"
             "  ranks 0-3: SIGUSR2\n"
             "\n"
             "group world, 4 ranks (0-3): all have completed all_reduce #1 (f32[4], sum)\n"
             "  ranks    done  now                  for   called at\n"
             "  0, 1, 3  #1    waits in barrier #2  31 s  app/eval.cc:9\n"
-            "  2        #1    never came to #2     40 s  app/train.cc:7\n");
+            "  2        #1    not in #2 yet        40 s  app/train.cc:7\n");
 }
 
 TEST(FlightReport, ARankWithoutARecord) {
@@ -105,10 +105,10 @@ TEST(FlightReport, ARankWithoutARecord) {
   for (const int rank : {0, 2}) job.add(rank, {"barrier", 2, State::kFailed, 0.003}), job.dump(rank).failed = true;
   const FlightReport report = job.report({1});
   EXPECT_THAT(report.without_record, ElementsAre(1));
-  EXPECT_THAT(report.verdict,
-              ElementsAre("ranks 0, 2 wait in barrier #2 on group world for 3 ms; of rank 1 there is no record",
-                          "rank 1 left no record: it died without a word (kill -9, a crash), or has not been asked for "
-                          "one"));
+  EXPECT_THAT(
+      report.verdict,
+      ElementsAre("ranks 0, 2 wait in barrier #2 on group world for 3 ms; rank 1 left no record",
+                  "rank 1 left no record: it was killed (SIGKILL), crashed, is stopped, or was not asked for one"));
   EXPECT_THAT(to_text(report), HasSubstr("  1      -     no record\n"));
 }
 
@@ -119,13 +119,13 @@ TEST(FlightReport, ADifferentCall) {
   job.add(1, {"all_reduce (f32[5], sum)", 2, State::kStarted, 2, "/home/me/app/eval.cc:77"});
   const FlightReport report = job.report();
   EXPECT_EQ(report.verdict.at(0),
-            "not the same call on group world: ranks 0, 2 called all_reduce #2 (f32[4], sum) at app/train.cc:7, rank 1 "
+            "different calls on group world: ranks 0, 2 called all_reduce #2 (f32[4], sum) at app/train.cc:7, rank 1 "
             "called all_reduce #2 (f32[5], sum) at app/eval.cc:77");
   EXPECT_EQ(report.verdict.size(), 1u);
   EXPECT_EQ(report.groups[0].mismatch, 2u);
 }
 
-// Whoever never came waits in another group: the one to look at is at the end of the chain.
+// A rank that has not joined waits in another group: the one to look at is at the end of the chain.
 TEST(FlightReport, FollowsTheWaitsThroughGroups) {
   Job job(3);
   job.add_group(2, "world/pair", {1, 2});
@@ -134,9 +134,9 @@ TEST(FlightReport, FollowsTheWaitsThroughGroups) {
   job.add(1, {.text = "all_gather (u8[1])", .sequence = 1, .state = State::kStarted, .seconds_ago = 10, .group = 1});
   const FlightReport report = job.report();
   EXPECT_THAT(report.verdict,
-              ElementsAre("rank 1 waits in all_gather #1 (u8[1]) on group world/pair for 10 s; rank 2 never came",
-                          "rank 0 waits in barrier #2 on group world for 9 s; ranks 1, 2 never came",
-                          "rank 2 is awaited and did not come: it is in no call since 20 s; its last was barrier #1 on "
+              ElementsAre("rank 1 waits in all_gather #1 (u8[1]) on group world/pair for 10 s; rank 2 has not joined",
+                          "rank 0 waits in barrier #2 on group world for 9 s; ranks 1, 2 have not joined",
+                          "rank 2 did not join: it has been in no call for 20 s; its last call was barrier #1 on "
                           "group world at app/train.cc:7"));
 }
 
@@ -161,22 +161,22 @@ TEST(FlightReport, ASendAndAReceiveThatDoNotMatch) {
   EXPECT_THAT(report.verdict.back(), HasSubstr("ranks 0, 1 wait for one another: rank 0 in send #3"));
 }
 
-TEST(FlightReport, EverybodyIsThere) {
+TEST(FlightReport, EveryRankHasJoined) {
   Job job(2);
   job.add_to_all({"barrier", 1, State::kStarted, 4});
   EXPECT_THAT(job.report().verdict,
-              ElementsAre("ranks 0, 1 wait in barrier #1 on group world for 4 s; everybody who is not done is there: "
+              ElementsAre("ranks 0, 1 wait in barrier #1 on group world for 4 s; every rank has joined: "
                           "data still moves, or a rank is stopped"));
 }
 
-// The root of a broadcast goes on when it has sent.
-TEST(FlightReport, SomeAreDoneWithIt) {
+// The root of a broadcast returns when it has sent.
+TEST(FlightReport, SomeHaveCompletedIt) {
   Job job(3);
   job.add(0, {"broadcast (f32[4], root 0)", 1, State::kCompleted, 9});
   job.add(1, {"broadcast (f32[4], root 0)", 1, State::kStarted, 9});
   EXPECT_EQ(job.report().verdict.front(),
-            "rank 1 waits in broadcast #1 (f32[4], root 0) on group world for 9 s; rank 2 never came; rank 0 is done "
-            "with it");
+            "rank 1 waits in broadcast #1 (f32[4], root 0) on group world for 9 s; rank 2 has not joined; rank 0 has "
+            "completed it");
 }
 
 // Records of a healthy job, one written a moment after the other.
@@ -194,11 +194,11 @@ TEST(FlightReport, NothingHappens) {
   job.add_to_all({"barrier", 1});
   EXPECT_THAT(job.report().verdict, ElementsAre("no rank waits for another"));
   EXPECT_THAT(Job(2).report().verdict, ElementsAre("no rank waits for another"));
-  EXPECT_THAT(job.report({1}).verdict, Contains("of rank 1 there is no record"));
+  EXPECT_THAT(job.report({1}).verdict, Contains("rank 1 left no record"));
 }
 
 // Queued behind a call that waits; failed when the group ended, without having been begun.
-TEST(FlightReport, WhatWasOnlyScheduledHasNotCome) {
+TEST(FlightReport, WhatWasOnlyScheduledHasNotJoined) {
   Job job(2);
   job.add(0, {"barrier", 1, State::kStarted, 5});
   job.add(0, {"barrier", 2, State::kScheduled, 5});
@@ -213,7 +213,7 @@ TEST(FlightReport, RecordsOfDifferentHostsAndTimes) {
   job.add(0, {"barrier", 2, State::kStarted, 30});
   job.dump(1).wall += 100;
   EXPECT_THAT(job.report().verdict.front(), HasSubstr("rank 0 waits in barrier #2 on group world for 30 s"));
-  EXPECT_THAT(job.report().verdict.back(), HasSubstr("in no call since 50 s"));
+  EXPECT_THAT(job.report().verdict.back(), HasSubstr("in no call for 50 s"));
 }
 
 TEST(FlightReport, AGroupThatWasLeft) {
@@ -232,8 +232,8 @@ TEST(FlightReport, StaysShortForManyRanks) {
   for (int rank = 0; rank < 512; ++rank) job.dump(rank).reasons = {"Timeout: rank " + std::to_string(rank)};
   const std::string text = to_text(job.report());
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 25);
-  EXPECT_THAT(
-      text, AllOf(HasSubstr("rank 77 is awaited"), HasSubstr("so are 6 more"), HasSubstr("and 508 more of the like")));
+  EXPECT_THAT(text, AllOf(HasSubstr("rank 77 did not join"), HasSubstr("6 more ranks did not join"),
+                          HasSubstr("and 508 more reasons")));
 }
 
 TEST(FlightReport, AsJson) {

@@ -1,5 +1,5 @@
-// The words of a report: the verdict first, since most readers want no more; then, for each group in trouble, a table
-// in which ranks that tell the same share a row, so that it stays short for a thousand ranks.
+// The text of a report: the verdict first, since most readers need no more; then, for each group in trouble, a table.
+// Ranks whose records agree share a row, so the table stays short for a thousand ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr std::size_t kMostPrintedReasons = 4;
 std::string title_of(const FlightReport::GroupPart& part) {
   std::string text = fmt::format("group {}, {} rank{} ({})", part.name, part.members.size(),
                                  part.members.size() == 1 ? "" : "s", ranks_text(part.members));
-  if (part.completed_by_all == 0) return text + ": no collective that all have completed";
+  if (part.completed_by_all == 0) return text + ": no collective completed by all";
   return text + ": all have completed " +
          (part.completed_call.empty() ? fmt::format("call #{}", part.completed_by_all)
                                       : numbered(part.completed_call, part.completed_by_all));
@@ -55,12 +55,12 @@ std::string to_text(const FlightReport& report) {
   std::string text;
   for (const std::string& sentence : report.verdict) text += sentence + "\n";
   text += fmt::format("\njob {}, {} rank{}", report.job, report.world_size, report.world_size == 1 ? "" : "s");
-  if (!report.without_record.empty()) text += "; no record of " + ranks_words(report.without_record);
-  text += "; written because\n";
+  if (!report.without_record.empty()) text += "; no record from " + ranks_words(report.without_record);
+  text += "; records written because of\n";
   for (std::size_t i = 0; i < std::min(report.reasons.size(), kMostPrintedReasons); ++i)
     text += "  " + report.reasons[i] + "\n";
-  if (report.reasons.size() > kMostPrintedReasons)
-    text += fmt::format("  and {} more of the like\n", report.reasons.size() - kMostPrintedReasons);
+  if (const std::size_t more = report.reasons.size() - std::min(report.reasons.size(), kMostPrintedReasons))
+    text += fmt::format("  and {} more reason{}\n", more, more == 1 ? "" : "s");
   std::size_t shown = 0, quiet = 0;
   for (const FlightReport::GroupPart& part : report.groups) {
     const bool show = shown < kMostGroups && (is_interesting(part) || shown == 0);
@@ -72,8 +72,7 @@ std::string to_text(const FlightReport& report) {
     text += "\n" + title_of(part) + "\n";
     add_table(text, part);
   }
-  if (quiet)
-    text += fmt::format("\n{} more group{}, with nothing to tell (--json has all)\n", quiet, quiet == 1 ? "" : "s");
+  if (quiet) text += fmt::format("\n{} more group{} not shown (--json lists all)\n", quiet, quiet == 1 ? "" : "s");
   return text;
 }
 
