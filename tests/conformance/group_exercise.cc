@@ -61,6 +61,7 @@ void store(DType dtype, std::span<const double> values, void* into) {
 // tests check thousands of calls.
 template <class Value>
 void append(std::vector<std::byte>& bytes, DType dtype, std::size_t count, const Value& value) {
+  if (count == 0) return;
   std::array<double, kPeriod> period;
   for (std::size_t i = 0; i < kPeriod; ++i) period[i] = value(i);
   alignas(16) std::array<std::byte, kPeriod * size_of(DType::kC128)> stored;

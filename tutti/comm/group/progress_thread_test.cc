@@ -53,12 +53,14 @@ TEST(ProgressThread, DrivesQueuesUntilTheyAreForgotten) {
 
 TEST(ProgressThread, WithoutADescriptorOrAThreadIsAnError) {
   EXPECT_TRUE(ProgressThread::create(nullptr, {}).ok());
+#if !defined(__SANITIZE_ADDRESS__)  // UBSan needs descriptors to look at the type of an object
   {
     const test::FewDescriptors none(0);
     const auto thread = ProgressThread::create(nullptr, {});
     ASSERT_FALSE(thread.ok());
     EXPECT_THAT(to_string(thread.error()), HasSubstr("cannot make an eventfd: Too many open files"));
   }
+#endif
   const test::NoThreads none;
   const auto thread = ProgressThread::create(nullptr, {});
   ASSERT_FALSE(thread.ok());

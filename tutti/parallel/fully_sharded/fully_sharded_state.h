@@ -18,6 +18,13 @@
 
 namespace tutti {
 
+namespace fully_sharded {
+inline constexpr std::size_t kRoot = 0;  // the block of what is in no other block
+
+// f32, bf16 or f16; throws for any other. `option` names it in the error.
+at::ScalarType floating_type(DType type, const char* option);
+}  // namespace fully_sharded
+
 // A pass is a forward() and its backward(). Several may make one step.
 struct ShardedModule::State : std::enable_shared_from_this<ShardedModule::State> {
   struct Running {

@@ -113,7 +113,7 @@ TEST_F(Files, AFileInPlaceOfItsFolder) {
   const auto files = read_flight_folders({folder_ + "/flight-rank0.json"});
   ASSERT_FALSE(files.ok());
   EXPECT_EQ(files.error().code, Code::kUsage);
-  EXPECT_THAT(files.error().detail, HasSubstr("/flight-rank0.json is a file, and not the folder"));
+  EXPECT_THAT(files.error().detail, HasSubstr("/flight-rank0.json is a file, not a folder with the records of all ranks"));
   EXPECT_EQ(files.error().hint, "tutti flight " + folder_);
   EXPECT_EQ(read_flight_folders({"/etc/passwd"}).error().hint,
             "tutti flight DIR, where the job's flight-rank0.json, ... are");
