@@ -75,7 +75,7 @@ TEST(ToldToStop, ASignalWaitsForItsHandler) {
                        "while True: signal.pause()"});
   running.await_out("ready", 2);
   running.send(SIGUSR2);
-  running.await_err("no handler for SIGUSR2 yet, which gets the signal as soon as it is installed: ranks 0, 1");
+  running.await_err("ranks 0, 1 have no handler for SIGUSR2 yet: the signal follows when they install one");
   std::ofstream(go).put('\n');
   const Ended ended = running.wait();
   EXPECT_EQ(ended.code, 0) << ended.err;

@@ -292,9 +292,10 @@ void Agent::on_user_signal(int signal, pid_t sender) {
     consoles_.say("passing SIGUSR1 on to all ranks, which are asked to save and to leave");
   if (!asks_for_the_end(signal)) {
     const std::vector<int> without_handler = attempt_->workers().send_when_handled(signal);
+    const bool one = without_handler.size() == 1;
     if (!without_handler.empty())
-      consoles_.say("no handler for " + signal_name(signal) +
-                    " yet, which gets the signal as soon as it is installed: " + ranks_words(without_handler));
+      consoles_.say(ranks_words(without_handler) + (one ? " has" : " have") + " no handler for " + signal_name(signal) +
+                    " yet: the signal follows when " + (one ? "it installs" : "they install") + " one");
     return;
   }
   if (!end_requests_.add(sender)) return;
