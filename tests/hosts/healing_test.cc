@@ -52,7 +52,7 @@ TEST_F(Healing, AHotSpareStepsIn) {
   a.await_out(" of 2");
   b.await_out(" of 2");
   Running spare = elastic(2, "2");
-  a.await_err("node-c at 10.77.0.3 joined as a spare: 2 nodes take part");
+  a.await_err("node-c at 10.77.0.3 joined and waits as a spare: 2 nodes take part");
   must(hosts().power_off(1));
   spare.await_out(" of 2");
   a.await_out(" of 2", 2);

@@ -70,7 +70,7 @@ TEST_F(Elastic, AHotSpareStepsIn) {
   Running second(node("2", rank()), secret_);
   second.await_out("world 2 in 0");
   Running spare(node("2", with({"--node-rank", "2"}, rank())), secret_);  // a wish, as any here
-  first.await_err("joined as a spare: 2 nodes take part, --nnodes allows 2");
+  first.await_err("joined and waits as a spare: 2 nodes take part, --nnodes allows 2");
   kill(second.agent(), SIGKILL);
   second.wait();
   spare.await_out("world 2 in 1");

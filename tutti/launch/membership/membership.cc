@@ -82,7 +82,8 @@ void MembershipTable::request_join(JoinRequest request, Time now) {
   if (newcomer) {
     const std::size_t free = std::size_t(limits_.max) - std::min<std::size_t>(participants_.nodes.size(), limits_.max);
     if (waiting_.size() > free) {
-      say(who + " joined as a spare: " + nodes_text(participants_.nodes.size()) + " take part, --nnodes allows " +
+      say(who + " joined and waits as a spare: " + nodes_text(participants_.nodes.size()) +
+          (participants_.nodes.size() == 1 ? " takes" : " take") + " part, --nnodes allows " +
           std::to_string(limits_.max));
     } else if (!grow_) {
       grow_ = now + limits_.last_call;

@@ -174,7 +174,7 @@ TEST(MembershipTable, ASpareStepsInForALostNodeOnly) {
   ASSERT_EQ(table.round(), "ab");
   table.come("c");
   EXPECT_EQ(table.told(kSay),
-            "host-c at 10.0.0.3 joined as a spare: 2 nodes take part, --nnodes allows 2\n");
+            "host-c at 10.0.0.3 joined and waits as a spare: 2 nodes take part, --nnodes allows 2\n");
   table.pass(seconds(100));
   EXPECT_EQ(table.told(kEndRound), "");
   table.fault(true), table.come("b");
