@@ -219,7 +219,7 @@ TEST(DoctorUsage, IsToldInASentence) {
   EXPECT_THAT(told({"doctor", "--node-rank", "1"}), HasSubstr("--node-rank 1 is not one of 1 host"));
   EXPECT_THAT(told({"doctor", "--nnodes", "2", "--master-addr", "127.0.0.1"}), HasSubstr("the hosts need a secret"));
   EXPECT_THAT(told({"doctor", "--heap", "much"}), HasSubstr("--heap needs a size such as 2G or 512M, not 'much'"));
-  EXPECT_THAT(told({"doctor", "--hosts", "a:1", "--nnodes", "2"}), HasSubstr("leave --nnodes and --node-rank out"));
+  EXPECT_THAT(told({"doctor", "--hosts", "a:1", "--nnodes", "2"}), HasSubstr("drop --nnodes and --node-rank"));
   EXPECT_THAT(told({"doctor", "--ssh", "rsh"}), HasSubstr("--ssh is for hosts that are examined over ssh"));
   EXPECT_THAT(told({"doctor", "--nodes", "2"}), HasSubstr("did you mean"));
   EXPECT_THAT(told({"doctor", "--hosts", "a:1", "-n", "4"}), HasSubstr("and -n gives 4"));

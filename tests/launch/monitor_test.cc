@@ -38,7 +38,7 @@ TEST(Watched, ACrashIsTracedToItsLine) {
   EXPECT_THAT(ended.err,
               AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("SIGSEGV"),
                     HasSubstr("at its end: step 104, in no call for "),
-                    HasSubstr("its last was all_reduce #5 (f32[1000], max) on group world"),
+                    HasSubstr("its last call was all_reduce #5 (f32[1000], max) on group world"),
                     HasSubstr("its stack, the innermost call first:"),
                     ContainsRegex("  crash_in_a_function\\(int volatile\\*\\) at .*tests/launch/watched.cc:[0-9]+\n"),
                     ContainsRegex("  main at .*watched.cc:"), ContainsRegex("ranks? 0(, 2)? then: step 104, "),

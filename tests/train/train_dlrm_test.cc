@@ -340,7 +340,7 @@ TEST(TrainDlrm, TheSameCommandGoesOn) {
   test::rename_value(run + "/step-0002400", "batch", "bath");
   const auto nowhere = train(2, options + Texts{"--resume=" + run + "/step-0002400"});
   EXPECT_NE(nowhere.code, 0);
-  EXPECT_THAT(nowhere.err, HasSubstr("its data.batch is not there, where a whole number from 0 on"));
+  EXPECT_THAT(nowhere.err, HasSubstr("its data.batch is not there, expected a whole number, 0 or more"));
   EXPECT_THAT(nowhere.err, HasSubstr("it has a data.bath; "));
   EXPECT_THAT(train(0, options + Texts{"--keep=2"}).err,
               HasSubstr("--keep is for --save-dir, which is not given\nhint: say where to save: --save-dir DIR"));

@@ -52,10 +52,10 @@ TEST_P(TrainImageImport, GoesOnWherePyTorchStopped) {
   };
   if (GetParam() == std::string("sgd")) {
     EXPECT_THAT(refused("positon=80"),
-                AllOf(HasSubstr("its data.position is not there, where a whole number from 0 on"),
+                AllOf(HasSubstr("its data.position is not there, expected a whole number, 0 or more"),
                       HasSubstr("it has a data.positon; tutti ckpt import ... --data position")));
-    EXPECT_THAT(refused("position=-3"), HasSubstr("its data.position is -3, where"));
-    EXPECT_THAT(refused("position=late"), HasSubstr("its data.position is \"late\", where"));
+    EXPECT_THAT(refused("position=-3"), HasSubstr("its data.position is -3, expected"));
+    EXPECT_THAT(refused("position=late"), HasSubstr("its data.position is \"late\", expected"));
     (void)refused("position=80");
   }
   std::vector<std::string> options = {"--batch-size", "16",          "--max-steps", "10",
