@@ -23,7 +23,11 @@ namespace tutti::testing {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr auto kRunPatience = std::chrono::seconds(240);
+#else
 constexpr auto kRunPatience = std::chrono::seconds(60);
+#endif
 
 std::size_t count(const std::string& text, const std::string& part) {
   std::size_t found = 0;
