@@ -38,7 +38,7 @@ TEST_F(Elastic, ANodeThatIsLostIsDoneWithoutAndTakenBack) {
   EXPECT_EQ(third.wait().code, 0);
   const Ended ended = first.wait();
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("is lost: its agent was killed"),
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("is lost: its agent ended without leaving the job"),
                                HasSubstr("joined: a new round begins with it in 1 s")));
   EXPECT_TRUE(first.nobody_left()) << first.census();
 }

@@ -25,8 +25,8 @@ struct Options {
 
 // The world. Started by tutti run, torchrun, mpirun or srun, or by hand with variables, it joins the others; alone it
 // is a world of one. Throws Exception; an uncaught one ends the process with its message and an exit code
-// (runtime/process_hooks.h). Call once in a process. The world is left (a goodbye with a deadline) when the last Group
-// made from it is gone.
+// (runtime/process_hooks.h). Under tutti run it makes stdout line-buffered. Call once in a process. The world is left
+// (a goodbye with a deadline) when the last Group made from it is gone.
 Group init(const Options& options = {});
 Result<Group> try_init(const Options& options = {});
 

@@ -198,7 +198,7 @@ Status Agent::start(Round round) {
     consoles_.pump();  // or the ranks' standard output would come first
   }
   TUTTI_TRY(attempt_->start(environment));
-  if (stop_requested_) attempt_->workers().request_stop(SIGUSR1);  // asked of earlier ranks, which have not left
+  if (stop_requested_) attempt_->workers().request_stop(SIGUSR1);  // it came before these ranks started
   return {};
 }
 

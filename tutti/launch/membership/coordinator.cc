@@ -226,7 +226,7 @@ void Coordinator::look_for_silent() {
     unread_.erase(id_of(number));
     if (options_.arbiter && !certain) missing_[id_of(number)] = now();
     table_.lose(id_of(number),
-                certain ? "is lost: its agent was killed"
+                certain ? "is lost: its agent ended without leaving the job"
                         : "is lost: nothing was heard of its agent for " + seconds_text(to_seconds(silence)),
                 certain, now());
   }
