@@ -81,6 +81,26 @@ TEST_P(GroupSuite, SubGroups) {
   });
 }
 
+// The other ranks do nothing meanwhile, and know nothing of it.
+TEST_P(GroupSuite, SubGroupsByTheirMembersAlone) {
+  everywhere([](Group& world) {
+    const int n = world.size(), me = world.rank();
+    for (const char* name : {"ends", "ends"}) {  // a name is free again once its group has gone
+      if (me != 0 && me != n - 1) break;
+      std::vector<int> ends = {n - 1, 0};
+      if (n == 1) ends.pop_back();
+      const Group pair = world.group_of_members(ends, name).or_throw();
+      check(pair.size() == int(ends.size()) && pair.name() == name, pair.name());
+      if (n > 1) check(pair.rank() == (me == 0 ? 1 : 0), "order of group_of_members");
+      check(all_reduce(pair, 1.5) == 1.5 * pair.size(), "sum over a pair");
+    }
+    const std::vector<int> foreign = {(me + 1) % n}, twice = {me, me};
+    if (n > 1) check(!world.group_of_members(foreign, "f").ok(), "a rank that is not in its list");
+    check(!world.group_of_members(twice, "t").ok(), "a rank that is there twice");
+    barrier(world);
+  });
+}
+
 TEST_P(GroupSuite, SubGroupsByEnumeration) {
   everywhere([](Group& world) {
     const int n = world.size(), me = world.rank();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <random>
 #include <set>
 
 #include "tutti/base/text.h"
@@ -235,6 +236,57 @@ Result<Group> Group::split(const Choice& mine, const std::string& name) const {
 Result<Group> Group::new_group(std::span<const int> ranks, const std::string& name, Duration timeout) const {
   const std::vector<int> list(ranks.begin(), ranks.end());
   return divide("new_group", {&list, 1}, name, false, timeout);
+}
+
+// The first exchange is of what must be the same; the id of the first member counts. Two groups of one name that follow
+// one another have different ids, so that no late message of the first gets into the second.
+Result<Group> Group::group_of_members(std::span<const int> global_ranks, const std::string& name,
+                                      Duration timeout) const {
+  TUTTI_TRY(check_timeout("group_of_members", timeout));
+  comm::Process& process = state().process();
+  const int world_size = int(process.world.size());
+  comm::GroupSpec spec{.name = name, .rank = -1, .limit = timeout.count() > 0 ? timeout : state().spec().limit};
+  std::string list;
+  for (const int r : global_ranks) {
+    if (r < 0 || r >= world_size || std::count(global_ranks.begin(), global_ranks.end(), r) > 1)
+      return invalid_argument(detail::words("group_of_members: ", r, " is twice in the list, or no rank of the ",
+                                            world_size, " of the world"),
+                              "list each member once");
+    if (r == process.rank) spec.rank = int(spec.global_ranks.size());
+    spec.global_ranks.push_back(r);
+    list += " " + std::to_string(r);
+  }
+  if (spec.rank < 0)
+    return invalid_argument(detail::words("group_of_members: rank ", process.rank, " calls, and is not in the list"),
+                            "only members call");
+  const Deadline deadline = Deadline::after(state().limit());
+  std::random_device random;
+  spec.id = mix(std::uint64_t(random()) << 32 | random(), mix(state().spec().id, std::uint64_t(process.rank)));
+  if (spec.size() == 1) {
+    auto made = comm::GroupState::create(state().process_ptr(), std::move(spec), nullptr, deadline);
+    return made.ok() ? Result<Group>(Group(*std::move(made))) : made.status();
+  }
+  const auto store = TUTTI_TRY(process.store->clone(deadline));
+  const std::string key = "members/" + name + list;
+  const auto gather = [&](const std::string& purpose, const std::string& mine) {
+    return store->gather_all(key + purpose, spec.rank, spec.size(), mine, deadline);
+  };
+  const std::string mine = std::to_string(spec.id) + " " + timeout_text(timeout);
+  const auto facts = TUTTI_TRY(gather("/facts", mine));
+  for (int r = 0; r < spec.size(); ++r) {
+    const std::string theirs = facts[std::size_t(r)].substr(facts[std::size_t(r)].find(' ') + 1);
+    if (theirs != timeout_text(timeout))
+      return Error{.code = Code::kMismatch,
+                   .detail = "gave the new group " + theirs + ", this rank " + timeout_text(timeout),
+                   .hint = "all ranks of a new group give the same timeout",
+                   .group = name,
+                   .rank = spec.rank,
+                   .peer = r};
+  }
+  spec.id = std::uint64_t(parse_int(facts.front().substr(0, facts.front().find(' '))).value_or(1));
+  auto made = comm::GroupState::create(
+      state().process_ptr(), spec, [&](const std::string& note) { return gather("/paths", note); }, deadline);
+  return made.ok() ? Result<Group>(Group(*std::move(made))) : made.status();
 }
 
 Result<Group> Group::new_subgroups(int group_size, const std::string& name, Duration timeout) const {

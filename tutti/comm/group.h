@@ -82,6 +82,11 @@ class Group {
   Result<Group> split(int color, int key, const std::string& name = {}, Duration timeout = {}) const;
   // The listed ranks, in that order. Other ranks get an empty Group. All ranks pass the same list.
   Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}, Duration timeout = {}) const;
+  // The listed ranks of the world, in that order; no other rank calls. All give the same list, timeout and name, and no
+  // two such groups of one rank that exist at a time have one name. For libraries whose own rules of making groups
+  // hold, such as torch.distributed. It uses the store and takes some round trips; the deadline is that of this group.
+  Result<Group> group_of_members(std::span<const int> global_ranks, const std::string& name,
+                                 Duration timeout = {}) const;
   // Consecutive ranks in groups of `group_size`, which must divide size(). Returns the group of this rank.
   Result<Group> new_subgroups(int group_size, const std::string& name = {}, Duration timeout = {}) const;
   // Several groups at once, each a list of ranks in order. Returns the group that contains this rank, or an empty

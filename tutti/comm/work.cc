@@ -27,6 +27,16 @@ bool Work::done() const { return !pending_ || pending_->submission->done.load(st
 
 Status Work::wait() const { return pending_ ? pending_->group->wait(*pending_->submission) : failed_; }
 
+std::optional<Status> Work::wait_for(Duration limit) const {
+  return pending_ ? pending_->group->wait_for(*pending_->submission, limit) : failed_;
+}
+
+Status Work::on_done(std::function<void()> act) const {
+  if (pending_) return pending_->submission->on_done(std::move(act));
+  act();
+  return {};
+}
+
 bool Works::done() const {
   return std::all_of(works_.begin(), works_.end(), [](const Work& work) { return work.done(); });
 }

@@ -1,9 +1,12 @@
 #pragma once
 // The handle of an operation that was submitted. Threads: any.
+#include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 
 namespace tutti {
@@ -28,6 +31,12 @@ class Work {
   Status wait() const;
   // wait(), and throws the error.
   void get() const { wait().or_throw(); }
+  // wait(), but at most `limit`: none if the operation has not ended by then. It goes on, and may be waited for again.
+  std::optional<Status> wait_for(Duration limit) const;
+  // Calls `act` once the operation has ended: at once on this thread if it has, else on a thread that Tutti keeps for
+  // such calls, one after another. `act` may start further operations and must not throw. kSystem: that thread cannot
+  // be started.
+  Status on_done(std::function<void()> act) const;
 
  private:
   struct Pending;  // shared by the copies

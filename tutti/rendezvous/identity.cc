@@ -326,7 +326,7 @@ Error Identifier::missing_error() const {
     for (std::size_t i = 1; i < missing_.size(); ++i)
       names += (i + 1 == missing_.size() ? " and " : ", ") + missing_[i];
     clauses.push_back(
-        (given.empty() ? std::string() : join(given, ", ") + (given.size() == 1 ? " is" : " are") + " given, but ") +
+        (given.empty() ? std::string() : tutti::join(given, ", ") + (given.size() == 1 ? " is" : " are") + " given, but ") +
         names + (missing_.size() == 1 ? " is" : " are") + " missing");
     if (url_.scheme == Scheme::kEnv) {
       const bool has_no_place = std::find(missing_.begin(), missing_.end(), "MASTER_ADDR") != missing_.end();
@@ -334,7 +334,7 @@ Error Identifier::missing_error() const {
              (has_no_place ? ", on one host for example MASTER_ADDR=localhost" : "") +
              (has_no_place && !has("MASTER_PORT") ? " MASTER_PORT=29500" : "") +
              ", or start the program with tutti run -n N";
-      if (!set.empty()) hint += ", or alone with env -u " + join(set, " -u ");
+      if (!set.empty()) hint += ", or alone with env -u " + tutti::join(set, " -u ");
     } else {
       hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank, or write " +
              (url_.scheme == Scheme::kTcp    ? "tcp://host:port"
@@ -347,9 +347,9 @@ Error Identifier::missing_error() const {
       for (const auto* fact : {&scheduler_->rank, &scheduler_->world_size}) set.push_back(fact->variable);
     }
     hint = "correct what is wrong, or unset what is left from an earlier start: env -u " +
-           (set.empty() ? "NAME" : join(set, " -u ")) + " program";
+           (set.empty() ? "NAME" : tutti::join(set, " -u ")) + " program";
   }
-  return Error{.code = Code::kUsage, .detail = join(clauses, "; "), .hint = hint};
+  return Error{.code = Code::kUsage, .detail = tutti::join(clauses, "; "), .hint = hint};
 }
 
 Result<Identity> Identifier::run() {

@@ -303,7 +303,8 @@ Result<std::future<Result<Launcher>>> look_for_launcher(const rendezvous::Member
 
 // The progress thread also waits for such reports and for SIGUSR2, and sweeps the TCP port. A report may already be
 // there and end all groups through process->progress_thread, so the thread reads none before that is set.
-Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking) {
+// `flight_signal`: readable after SIGUSR2; -1: none.
+Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking, int flight_signal) {
   std::vector<ProgressThread::Watched> watched;
   const auto thread_is_set = std::make_shared<std::latch>(1);
   if (looking.valid()) {
@@ -322,8 +323,8 @@ Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking) 
                 to_string(launcher.error()));
     }
   }
-  if (const int signal = flight_signal(); signal >= 0 && p.flight)
-    watched.push_back({signal, [&p, signal] {
+  if (flight_signal >= 0 && p.flight)
+    watched.push_back({flight_signal, [&p, signal = flight_signal] {
                          eventfd_t count = 0;
                          (void)::eventfd_read(signal, &count);
                          p.write_flight(FlightRecorder::Why::kAsked, "SIGUSR2");
@@ -372,28 +373,17 @@ int told_rank(const Options& options) {
   return identity.ok() && identity->world_size > 1 ? identity->rank : -1;
 }
 
-// `rank` is this rank, as soon as it is one of several.
-Result<Group> join_world(const Options& options, int& rank) {
-  log::tell_of_setting();
-  const Result<Settings> understood = read_settings(options);
-  if (!understood.ok()) {
-    Error error = understood.error();
-    error.rank = told_rank(options);
-    return error;
-  }
-  const Settings& settings = *understood;
-  const auto deadline = Deadline::after(settings.join_timeout);
-  auto page = open_progress();
-  if (page) page->set_called();
-  (void)flight_signal();  // SIGUSR2 must not end a rank that waits for the others
-  rendezvous::Membership m = TUTTI_TRY(join(rendezvous::JoinOptions{
-      .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
-  warn_of_slow_start(m);
-  if (m.started_by == "tutti run") (void)std::setvbuf(stdout, nullptr, _IOLBF, 0);  // tutti run reads whole lines
+// What init() may do to the process.
+struct Manners {
+  std::unique_ptr<ProgressPage> page;  // null: none
+  int flight_signal = -1;              // readable after SIGUSR2; -1: that signal is the program's
+};
+
+Result<Group> open_world(rendezvous::Membership m, const Settings& settings, Manners manners, Deadline deadline) {
   auto process = std::make_shared<Process>();
   process->rank = m.rank;
-  if (page) page->join(m.rank, m.world_size);
-  process->page = std::move(page);
+  if (manners.page) manners.page->join(m.rank, m.world_size);
+  process->page = std::move(manners.page);
   process->collective_timeout = settings.collective_timeout;
   process->hang_warning = settings.hang_warning;
   process->farewell_timeout = settings.leave_timeout;
@@ -409,7 +399,6 @@ Result<Group> join_world(const Options& options, int& rank) {
     return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), nullptr, deadline)));
   }
   log::set_rank(m.rank);
-  rank = m.rank;
   if (settings.flight_entries > 0) {
     process->flight =
         std::make_unique<FlightRecorder>(FlightRecorder::Options{.entries = settings.flight_entries,
@@ -431,7 +420,7 @@ Result<Group> join_world(const Options& options, int& rank) {
   const Introductions ranks =
       TUTTI_TRY(exchange_introductions(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
   TUTTI_TRY(open_paths(*process, m, settings, std::move(host), ranks, deadline));
-  TUTTI_TRY(start_progress_thread(*process, std::move(launcher)));
+  TUTTI_TRY(start_progress_thread(*process, std::move(launcher), manners.flight_signal));
   Store* const store = m.store.get();
   const bool serves = m.server != nullptr;
   process->store = std::move(m.store);
@@ -446,11 +435,44 @@ Result<Group> join_world(const Options& options, int& rank) {
   return world;
 }
 
+// `rank` is this rank, as soon as it is one of several.
+Result<Group> join_world(const Options& options, int& rank) {
+  log::tell_of_setting();
+  const Result<Settings> understood = read_settings(options);
+  if (!understood.ok()) {
+    Error error = understood.error();
+    error.rank = told_rank(options);
+    return error;
+  }
+  const Settings& settings = *understood;
+  const auto deadline = Deadline::after(settings.join_timeout);
+  Manners manners{.page = open_progress(), .flight_signal = flight_signal()};  // before a rank waits for the others
+  if (manners.page) manners.page->set_called();
+  rendezvous::Membership m = TUTTI_TRY(join(rendezvous::JoinOptions{
+      .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
+  warn_of_slow_start(m);
+  if (m.started_by == "tutti run") (void)std::setvbuf(stdout, nullptr, _IOLBF, 0);  // tutti run reads whole lines
+  rank = m.world_size > 1 ? m.rank : -1;
+  return open_world(std::move(m), settings, std::move(manners), deadline);
+}
+
 }  // namespace
 
 Status check_variables() {
   (void)TUTTI_TRY(read_settings({}));
   return {};
+}
+
+Result<Group> init_as_guest(const rendezvous::ForeignStore& store, const rendezvous::ForeignWorld& world,
+                            const Options& options) {
+  Settings settings = TUTTI_TRY(read_settings(options));
+  const auto deadline = Deadline::after(settings.join_timeout);
+  if (!env("TUTTI_FLIGHT_DIR") && !env("TUTTI_FLIGHT_SIZE")) settings.flight_entries = 0;
+  Manners manners;
+  if (env("TUTTI_PROGRESS_FD")) manners = {.page = open_progress(), .flight_signal = flight_signal()};
+  if (manners.page) manners.page->set_called();
+  rendezvous::Membership m = TUTTI_TRY(rendezvous::join_through(store, world, settings.join_timeout));
+  return open_world(std::move(m), settings, std::move(manners), deadline);
 }
 
 Result<Group> try_init(const Options& options) {

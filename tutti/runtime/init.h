@@ -6,6 +6,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/comm/group.h"
+#include "tutti/rendezvous/foreign.h"
 
 namespace tutti {
 
@@ -29,6 +30,12 @@ struct Options {
 // (a goodbye with a deadline) when the last Group made from it is gone.
 Group init(const Options& options = {});
 Result<Group> try_init(const Options& options = {});
+
+// A world of ranks that another library has counted, in a process that belongs to it (rendezvous/foreign.h). Does not
+// touch the process: no signal handlers, no std::terminate handler, no files; under tutti run, what its agent needs.
+// May be called again for further worlds, at the same time too. Options::url, rank and world_size are not used.
+Result<Group> init_as_guest(const rendezvous::ForeignStore& store, const rendezvous::ForeignWorld& world,
+                            const Options& options = {});
 
 // kUsage: a TUTTI_ variable of this process has a value that init() rejects on every rank. A launcher asks first.
 Status check_variables();

@@ -3,10 +3,17 @@
 #include "tutti/runtime/init.h"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 
 #include "tests/harness/ranks.h"
@@ -18,6 +25,7 @@ namespace {
 using test::check;
 using test::describe;
 using test::run_processes;
+using testing::AllOf;
 using testing::HasSubstr;
 
 // The sentence of init() with this variable; empty if it succeeds.
@@ -178,6 +186,107 @@ TEST(Init, AnyBytesNameAHost) {
         return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank / 2 ? "caf\xe8" : "caf\xe9"}};
       }});
   EXPECT_EQ(describe(outcomes), "");
+}
+
+// Processes that another library has counted; its store is a folder.
+class GuestTest : public ::testing::Test {
+ protected:
+  GuestTest() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
+  ~GuestTest() override { std::filesystem::remove_all(folder_); }
+
+  rendezvous::ForeignStore store() const {
+    return {.set =
+                [this](const std::string& key, const std::string& value) {
+                  const std::string path = path_of(key), part = path + ".part";
+                  std::ofstream(part) << value;
+                  std::filesystem::rename(part, path);
+                },
+            .get =
+                [this](const std::string& key, Duration limit) {
+                  const Deadline deadline = Deadline::after(limit);
+                  while (!std::filesystem::exists(path_of(key))) {
+                    if (deadline.expired()) throw std::runtime_error("no " + key);
+                    ::usleep(1000);
+                  }
+                  std::ostringstream value;
+                  value << std::ifstream(path_of(key)).rdbuf();
+                  return value.str();
+                }};
+  }
+  Group join(int rank, int size, const std::string& name = "w") const {
+    return init_as_guest(store(), {.rank = rank, .world_size = size, .name = name, .library = "test"},
+                         {.join_timeout = std::chrono::seconds(30), .collective_timeout = std::chrono::seconds(30)})
+        .or_throw();
+  }
+  // What each rank threw; empty: nothing.
+  std::vector<std::string> on_ranks(int size, const std::function<void(int rank)>& body) const {
+    std::vector<pid_t> ranks;
+    for (int rank = 0; rank < size; ++rank) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        std::string error;
+        try {
+          body(rank);
+        } catch (const std::exception& thrown) {
+          error = thrown.what();
+        }
+        std::ofstream(path_of("error" + std::to_string(rank))) << error;
+        ::_exit(0);
+      }
+      ranks.push_back(pid);
+    }
+    std::vector<std::string> errors;
+    for (int rank = 0; rank < size; ++rank) {
+      int status = 0;
+      ::waitpid(ranks[std::size_t(rank)], &status, 0);
+      std::ostringstream error;
+      error << std::ifstream(path_of("error" + std::to_string(rank))).rdbuf();
+      errors.push_back(status == 0 ? error.str() : "status " + std::to_string(status));
+    }
+    return errors;
+  }
+
+ private:
+  std::string path_of(std::string key) const {
+    std::replace(key.begin(), key.end(), '/', '_');
+    return folder_ + "/" + key;
+  }
+
+  std::string folder_ = testing::TempDir() + "tutti_guest_XXXXXX";
+};
+
+TEST_F(GuestTest, AWorldThroughTheStoreOfAnotherLibraryLeavesTheProcessAlone) {
+  const auto errors = on_ranks(3, [&](int rank) {
+    const auto handlers = [] {
+      std::vector<bool> set;
+      for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGSEGV, SIGABRT}) {
+        struct sigaction now {};
+        ::sigaction(signal, nullptr, &now);
+        set.push_back(now.sa_handler != SIG_DFL);
+      }
+      return set;
+    };
+    const auto before = handlers();
+    const auto terminate = std::get_terminate();
+    {
+      const Group world = join(rank, 3);
+      check(world.rank() == rank && all_reduce(world, rank) == 3, "a wrong sum");
+    }
+    const Group again = join(rank, 3, "again");
+    const Group other = join(rank, 3, "beside it");
+    check(all_reduce(again, 1) == 3 && all_reduce(other, 2) == 6, "a wrong sum in a second world");
+    check(handlers() == before && std::get_terminate() == terminate, "the process was changed");
+  });
+  EXPECT_THAT(errors, ::testing::Each(""));
+}
+
+TEST_F(GuestTest, ARankThatDiesIsNamed) {
+  const auto errors = on_ranks(2, [&](int rank) {
+    const Group world = join(rank, 2);
+    if (rank == 1) ::raise(SIGKILL);
+    barrier(world);
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("PeerLost"), HasSubstr("rank 1")));
 }
 
 }  // namespace

@@ -5,9 +5,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <future>
 #include <new>
+#include <utility>
 
 #include "tutti/base/pause.h"
+#include "tutti/comm/group/callbacks.h"
 #include "tutti/comm/group/flight.h"
 #include "tutti/comm/group/paths.h"
 #include "tutti/comm/group/progress_thread.h"
@@ -53,6 +56,38 @@ SpinPolicy spin_policy(int ranks_on_this_host, int their_cores) {
   SpinPolicy policy;
   if (ranks_on_this_host > their_cores) policy.pauses = 0;
   return policy;
+}
+
+// ---- Submission ----
+
+// Either the driver sees the callback, or the callback's caller sees that the call has ended: both write before they
+// look, in one order for all.
+Status Submission::on_done(std::function<void()> act) {
+  if (!done.load(std::memory_order_acquire)) {
+    TUTTI_TRY(Callbacks::of_process().start());
+    {
+      const MutexLock lock(mutex_);
+      callbacks_.push_back(std::move(act));
+    }
+    has_callbacks_.store(true);
+    if (!done.load()) return {};
+    for (const auto& callback : take_callbacks()) callback();
+    return {};
+  }
+  act();
+  return {};
+}
+
+void Submission::set_done() {
+  done.store(true);
+  done.notify_all();
+  if (!has_callbacks_.load()) return;
+  for (auto& callback : take_callbacks()) Callbacks::of_process().run(std::move(callback));
+}
+
+std::vector<std::function<void()>> Submission::take_callbacks() {
+  const MutexLock lock(mutex_);
+  return std::exchange(callbacks_, {});
 }
 
 CallQueue::CallQueue(Owner& owner, Setup setup) : owner_(owner), setup_(std::move(setup)) {}
@@ -208,8 +243,8 @@ void CallQueue::enqueue(std::span<const std::shared_ptr<Submission>> submissions
 
 // The waiting thread drives the group while no other thread does, for a while; then it leaves that to the progress
 // thread. Until then the progress thread may sleep: to wake it after each turn, as unlock() does, would have the two
-// take turns on the core.
-Status CallQueue::wait(Submission& submission) {
+// take turns on the core. Whether the call has ended.
+bool CallQueue::drive_until(const Submission& submission, Deadline deadline) {
   Clock::time_point still_since{};
   waiting_.fetch_add(1);
   for (int tries = 0; !submission.done.load(std::memory_order_acquire);) {
@@ -229,11 +264,24 @@ Status CallQueue::wait(Submission& submission) {
     if (tries % 8 != 0) continue;
     const auto time = now();
     if (still_since == Clock::time_point{}) still_since = time;
-    if (time - still_since > setup_.spin.yields) break;
+    if (time - still_since > setup_.spin.yields || time > deadline.at()) break;
   }
   waiting_.fetch_sub(1);
   if (!is_idle()) notify_progress_thread();
-  submission.done.wait(false, std::memory_order_acquire);
+  return submission.done.load(std::memory_order_acquire);
+}
+
+Status CallQueue::wait(Submission& submission) {
+  if (!drive_until(submission, *submission.deadline)) submission.done.wait(false, std::memory_order_acquire);
+  return submission.result;
+}
+
+// The end of a call is signalled to a sleeper with a limit through its callback: atomics have no wait with a limit.
+std::optional<Status> CallQueue::wait(Submission& submission, Deadline deadline) {
+  if (drive_until(submission, deadline)) return submission.result;
+  const auto ended = std::make_shared<std::promise<void>>();
+  if (!submission.on_done([ended] { ended->set_value(); }).ok()) return wait(submission);
+  if (ended->get_future().wait_until(deadline.at()) == std::future_status::timeout) return {};
   return submission.result;
 }
 
@@ -456,8 +504,7 @@ void CallQueue::finish(Submission& submission, Status result) {
   submission.operation = nullptr;
   // Counted out first: a thread that sees it done and leaves the group at once must not find it pending.
   if (pending_.fetch_sub(1) == 1) pending_.notify_all();
-  submission.done.store(true, std::memory_order_release);
-  submission.done.notify_all();
+  submission.set_done();
 }
 
 Clock::time_point CallQueue::due(const Submission& submission) const {

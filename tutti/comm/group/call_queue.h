@@ -13,6 +13,7 @@
 // where a function says otherwise.
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -86,6 +87,18 @@ class Submission {
   std::vector<std::size_t> splits[2];      // own copies: the caller's spans need not outlive submit()
   Status result;                           // valid once done
   std::atomic<bool> done{false};
+
+  // Any thread: as Work::on_done().
+  Status on_done(std::function<void()> act) TUTTI_EXCLUDES(mutex_);
+  // The driver: the result is there.
+  void set_done() TUTTI_EXCLUDES(mutex_);
+
+ private:
+  std::vector<std::function<void()>> take_callbacks() TUTTI_EXCLUDES(mutex_);
+
+  std::atomic<bool> has_callbacks_{false};
+  Mutex mutex_;
+  std::vector<std::function<void()>> callbacks_ TUTTI_GUARDED_BY(mutex_);
 };
 
 class CallQueue {
@@ -147,6 +160,8 @@ class CallQueue {
   // Queues them in their order. With its own operation, a submission counts as started.
   void enqueue(std::span<const std::shared_ptr<Submission>> submissions);
   Status wait(Submission& submission);
+  // wait(), but not beyond the deadline: none if the call has not ended by then.
+  std::optional<Status> wait(Submission& submission, Deadline deadline);
 
   // ---- The owner ----
   // No operation is stepped or started any more.
@@ -173,6 +188,7 @@ class CallQueue {
   enum class State : std::uint32_t { kRunning, kStopped, kEnded };
 
   bool lock_after_tries() TUTTI_TRY_ACQUIRE(true, driver_);
+  bool drive_until(const Submission& submission, Deadline deadline);
   bool is_running() const { return state_.load(std::memory_order_acquire) == State::kRunning; }
   bool drive(Clock::time_point time, bool collectives_too) TUTTI_REQUIRES(driver_);
   void take_arrivals() TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <deque>
+#include <future>
 #include <stdexcept>
 #include <thread>
 
@@ -249,6 +250,43 @@ TEST_F(CallQueueTest, APeerThatHasDoneItsPartMayGo) {
   EXPECT_TRUE(turn());
   EXPECT_EQ(call.error(), "");
   EXPECT_THAT(reports_, IsEmpty());
+}
+
+TEST_F(CallQueueTest, CallbacksRunOnceTheCallHasEndedAndOutsideTheDriverLock) {
+  Call& call = collective();
+  std::promise<bool> ran;
+  ASSERT_TRUE(call.submission->on_done([&] { ran.set_value(lock_is_free()); }).ok());
+  turn();
+  call.next = comm::Progress::kDone;
+  turn();
+  auto lock_was_free = ran.get_future();
+  ASSERT_EQ(lock_was_free.wait_for(seconds(10)), std::future_status::ready);
+  EXPECT_TRUE(lock_was_free.get());
+  bool at_once = false;
+  ASSERT_TRUE(call.submission->on_done([&] { at_once = true; }).ok());
+  EXPECT_TRUE(at_once) << "the call has ended already";
+}
+
+TEST_F(CallQueueTest, ACallbackIsNotLostWhileTheCallEnds) {
+  for (int i = 0; i < 1000; ++i) {
+    Call& call = collective();
+    call.next = comm::Progress::kDone;
+    std::promise<void> ran;
+    std::thread other([&] { (void)call.submission->on_done([&] { ran.set_value(); }); });
+    turn();
+    other.join();
+    ASSERT_EQ(ran.get_future().wait_for(seconds(10)), std::future_status::ready) << i;
+  }
+}
+
+TEST_F(CallQueueTest, AWaitWithALimitLeavesTheCallUnderWay) {
+  Call& call = collective();
+  EXPECT_FALSE(queue_.wait(*call.submission, Deadline::after(milliseconds(20))).has_value());
+  EXPECT_FALSE(call.is_done());
+  call.next = comm::Progress::kDone;
+  const auto ended = queue_.wait(*call.submission, Deadline::after(seconds(10)));
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_TRUE(ended->ok());
 }
 
 TEST_F(CallQueueTest, OnlyOneThreadDrives) {

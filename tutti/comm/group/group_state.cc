@@ -138,7 +138,7 @@ Result<std::vector<std::shared_ptr<Submission>>> GroupState::submit(std::span<co
       run_alone(submission->request);
     else
       run_alone_on_device(*submission);
-    submission->done.store(true);
+    submission->set_done();
   }
   return submissions;
 }
@@ -164,6 +164,7 @@ void GroupState::call_overdue(const Submission& call, const Submission& blocked)
   if (&blocked != &call)
     detail += "its turn behind " + call_text(blocked.request, blocked.sequence) + ", which waits for ";
   Error error = call.deadline->error(detail + awaited_text(blocked.request, blockers), limit_text(call.request));
+  error.ranks = blockers.ranks;
   if (!call.deadline->expired()) {
     error.limit = -1;
     error.hint = "this rank left the group with the call under way: wait() for every Work first";

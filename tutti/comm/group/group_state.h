@@ -5,6 +5,7 @@
 //
 // Threads: any.
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +47,9 @@ class GroupState final : private CallQueue::Owner {
   // All of them, or, where one cannot be right, none.
   Result<std::vector<std::shared_ptr<Submission>>> submit(std::span<const Request> requests, CallSite at);
   Status wait(Submission& submission) { return queue_.wait(submission); }
+  std::optional<Status> wait_for(Submission& submission, Duration limit) {
+    return queue_.wait(submission, Deadline::after(limit));
+  }
   Status monitored_barrier(Duration limit);
   void abort(Error error);
   // Ends the group because an exception unwinds the caller while `submission` uses its buffers; returns when it no

@@ -56,6 +56,7 @@ Status MonitoredBarrier::run(Duration limit, const std::function<bool()>& is_end
     return complete(std::move(error));
   }
   Error error = deadline.error(ranks_words(late) + (late.size() == 1 ? " has" : " have") + " not come");
+  error.ranks = late;
   const std::string known = known_of(late);
   error.detail += known.empty() ? verdict->substr(std::min(line + 1, verdict->size())) : known;
   error.hint = "look at what they do instead: the group goes on, and they get this error when they come";

@@ -1,0 +1,63 @@
+#include "call.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+namespace tutti::python {
+
+at::Tensor Call::input(const at::Tensor& tensor) { return kept_.emplace_back(tensor.contiguous()); }
+
+at::Tensor Call::output(const at::Tensor& tensor) {
+  if (tensor.is_contiguous()) return kept_.emplace_back(tensor);
+  const at::Tensor dense = kept_.emplace_back(at::empty(tensor.sizes(), tensor.options()));
+  copies_.push_back([tensor, dense] { tensor.copy_(dense); });
+  return dense;
+}
+
+// A tensor without holes is used in the order of its memory, which is the same on all ranks.
+at::Tensor Call::in_place(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return kept_.emplace_back(tensor);
+  const at::Tensor dense = kept_.emplace_back(tensor.contiguous());
+  copies_.push_back([tensor, dense] { tensor.copy_(dense); });
+  return dense;
+}
+
+at::Tensor Call::inputs_as_one(const Tensors& tensors) {
+  if (are_adjacent(tensors)) {
+    kept_.insert(kept_.end(), tensors.begin(), tensors.end());
+    return tensors.front();
+  }
+  Tensors flat;
+  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+  return kept_.emplace_back(at::cat(flat));
+}
+
+at::Tensor Call::outputs_as_one(const Tensors& tensors) {
+  if (are_adjacent(tensors)) {
+    kept_.insert(kept_.end(), tensors.begin(), tensors.end());
+    return tensors.front();
+  }
+  std::int64_t elements = 0;
+  for (const at::Tensor& tensor : tensors) elements += tensor.numel();
+  const at::Tensor all = kept_.emplace_back(at::empty({elements}, tensors.front().options().requires_grad(false)));
+  copies_.push_back([tensors, all] {
+    std::int64_t begin = 0;
+    for (const at::Tensor& tensor : tensors) {
+      tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+      begin += tensor.numel();
+    }
+  });
+  return all;
+}
+
+std::span<const std::size_t> Call::keep(std::vector<std::size_t> splits) {
+  return splits_.emplace_back(std::move(splits));
+}
+
+void Call::copy_out() {
+  const at::NoGradGuard no_grad;
+  for (const auto& copy : copies_) copy();
+  copies_.clear();
+}
+
+}  // namespace tutti::python

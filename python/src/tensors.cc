@@ -1,0 +1,107 @@
+#include "tensors.h"
+
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace tutti::python {
+namespace {
+
+std::optional<DType> dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DType::kF32;
+    case at::kDouble:
+      return DType::kF64;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kChar:
+      return DType::kI8;
+    case at::kByte:
+      return DType::kU8;
+    case at::kInt:
+      return DType::kI32;
+    case at::kLong:
+      return DType::kI64;
+    case at::kBool:
+      return DType::kBool;
+    case at::kComplexFloat:
+      return DType::kC64;
+    case at::kComplexDouble:
+      return DType::kC128;
+    default:
+      return {};
+  }
+}
+
+void require_dense_on_cpu(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.layout() == at::kStrided, "tutti: the tensor is ", tensor.layout(),
+              ": only all_reduce takes sparse tensors");
+  TORCH_CHECK(tensor.device().is_cpu(), "tutti: the tensor is on ", tensor.device(),
+              ", and the backend tutti is for CPU tensors: for both, use init_process_group(\"cpu:tutti,cuda:nccl\")");
+}
+
+}  // namespace
+
+// PyTorch's users and tests look for the words "Timed out" in errors.
+void raise(const Error& error) {
+  const char* const before = error.code == Code::kTimeout ? "tutti: Timed out. " : "tutti: ";
+  C10_THROW_ERROR(DistBackendError, before + to_string(error));
+}
+
+Elements elements_of(const at::Tensor& tensor) {
+  require_dense_on_cpu(tensor);
+  if (const auto dtype = dtype_of(tensor.scalar_type())) return {*dtype, 1};
+  return {DType::kU8, std::size_t(tensor.element_size())};
+}
+
+DType reduced_type_of(const at::Tensor& tensor) {
+  require_dense_on_cpu(tensor);
+  const auto dtype = dtype_of(tensor.scalar_type());
+  TORCH_CHECK(dtype, "tutti: Invalid scalar type ", tensor.scalar_type(), ": it cannot be reduced");
+  return *dtype;
+}
+
+Reduction reduction_of(const c10d::ReduceOp& op) {
+  using Op = c10d::ReduceOp;
+  switch (Op::RedOpType(op)) {
+    case Op::SUM:
+      return ReduceOp::kSum;
+    case Op::AVG:
+      return ReduceOp::kAvg;
+    case Op::PRODUCT:
+      return ReduceOp::kProduct;
+    case Op::MIN:
+      return ReduceOp::kMin;
+    case Op::MAX:
+      return ReduceOp::kMax;
+    case Op::BAND:
+      return ReduceOp::kBand;
+    case Op::BOR:
+      return ReduceOp::kBor;
+    case Op::BXOR:
+      return ReduceOp::kBxor;
+    case Op::PREMUL_SUM: {
+      const auto* const by = static_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+      return premul_sum(by->tensor_factor.defined() ? by->tensor_factor.item<double>() : by->double_factor);
+    }
+    default:
+      TORCH_CHECK(false, "tutti: this ReduceOp is not supported");
+  }
+}
+
+bool are_adjacent(const Tensors& tensors) {
+  const char* next = static_cast<const char*>(tensors.front().data_ptr());
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_contiguous() || tensor.numel() == 0 || tensor.data_ptr() != next ||
+        tensor.scalar_type() != tensors.front().scalar_type())
+      return false;
+    next += tensor.nbytes();
+  }
+  return true;
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,32 @@
+#pragma once
+// Tensors of PyTorch as buffers of a Request.
+#include <ATen/core/Tensor.h>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/comm/request.h"
+
+namespace tutti::python {
+
+using Tensors = std::vector<at::Tensor>;
+
+[[noreturn]] void raise(const Error& error);  // as torch.distributed.DistBackendError
+
+// The elements of a tensor as a verb counts them. Types that no reduction of ours knows travel as bytes.
+struct Elements {
+  DType dtype;
+  std::size_t per;  // of `dtype` in one element of the tensor
+};
+// Throws for tensors that are sparse or not on the CPU.
+Elements elements_of(const at::Tensor& tensor);
+// Of a tensor that is reduced: throws also for types that cannot be.
+DType reduced_type_of(const at::Tensor& tensor);
+
+Reduction reduction_of(const c10d::ReduceOp& op);
+
+// Whether they are one after another in memory, as one tensor would be.
+bool are_adjacent(const Tensors& tensors);
+
+}  // namespace tutti::python

@@ -1,0 +1,18 @@
+"""Tutti for Python: an engine for torch.distributed, and the launcher `tutti run`.
+
+Use it in any PyTorch program on CPUs::
+
+    torch.distributed.init_process_group("tutti")
+
+From torch 2.15 on this needs no import. With older releases, ``import tutti`` first.
+"""
+
+import sys
+
+from tutti.backend import register, shared_memory
+
+__all__ = ["register", "shared_memory"]
+
+# Importing torch takes a second, so it is left to the program.
+if "torch" in sys.modules:
+    register()

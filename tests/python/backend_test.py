@@ -1,0 +1,312 @@
+"""The backend tutti of torch.distributed against gloo: every verb on the same tensors, and what goes wrong.
+
+    python tests/python/backend_test.py [NAME...]     with the package tutti in PYTHONPATH
+"""
+
+import datetime
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import tutti
+
+tutti.register()
+SECONDS = datetime.timedelta(seconds=30)
+TESTS = {}
+
+
+def test(ranks):
+    """On so many ranks, each in a process with the default group on tutti."""
+
+    def add(body):
+        TESTS[body.__name__] = (body, ranks)
+        return body
+
+    return add
+
+
+def start(rank, name, ranks, store, errors):
+    body, _ = TESTS[name]
+    try:
+        dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=ranks, timeout=SECONDS)
+        body(rank, ranks)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except Exception:
+        errors.put((rank, traceback.format_exc()))
+
+
+def run(name):
+    """What went wrong, by rank; empty: nothing."""
+    _, ranks = TESTS[name]
+    spawn = mp.get_context("spawn")
+    errors = spawn.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            spawn.Process(target=start, args=(rank, name, ranks, folder + "/store", errors))
+            for rank in range(ranks)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(120)
+        wrong = []
+        for rank, process in enumerate(processes):
+            if process.exitcode is None:
+                process.kill()
+                wrong.append(f"rank {rank} hangs")
+            elif process.exitcode not in (0, -signal.SIGKILL):
+                wrong.append(f"rank {rank} ended with {process.exitcode}")
+        while not errors.empty():
+            wrong.append("rank %d: %s" % errors.get())
+    return wrong
+
+
+def data(rank, count, dtype, seed=0):
+    generator = torch.Generator().manual_seed(100 * seed + rank)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, (count,), generator=generator).bool()
+    return torch.randint(-4, 5, (count,), generator=generator).to(dtype)
+
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+]
+
+
+@test(3)
+def every_verb_gives_what_gloo_gives(rank, ranks):
+    gloo = dist.new_group(backend="gloo", timeout=SECONDS)
+
+    def same(call, what):
+        results = []
+        for group in (None, gloo):
+            result = call(group)
+            results.append(result if isinstance(result, list) else [result])
+        for ours, theirs in zip(*results, strict=True):
+            assert torch.equal(ours, theirs), f"{what}: {ours} against {theirs}"
+
+    def all_reduce(group, dtype, op):
+        tensor = data(rank, 1000, dtype)
+        dist.all_reduce(tensor, op=op, group=group)
+        return tensor
+
+    for dtype in DTYPES:
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+            same(lambda group, d=dtype, o=op: all_reduce(group, d, o), f"all_reduce {dtype} {op}")
+
+    def broadcast(group):
+        tensor = data(rank, 777, torch.float32)
+        dist.broadcast(tensor, 1, group=group)
+        return tensor
+
+    def reduce(group):
+        tensor = data(rank, 777, torch.float32)
+        dist.reduce(tensor, 2, group=group)
+        return tensor if rank == 2 else torch.zeros(1)
+
+    def all_gather(group):
+        outputs = [torch.zeros(5, dtype=torch.int32) for _ in range(ranks)]
+        dist.all_gather(outputs, data(rank, 5, torch.int32), group=group)
+        return outputs
+
+    def all_gather_into_tensor(group):
+        output = torch.zeros(ranks * 5)
+        dist.all_gather_into_tensor(output, data(rank, 5, torch.float32), group=group)
+        return output
+
+    def gather(group):
+        outputs = [torch.zeros(5) for _ in range(ranks)] if rank == 1 else None
+        dist.gather(data(rank, 5, torch.float32), outputs, dst=1, group=group)
+        return outputs or [torch.zeros(1)]
+
+    def scatter(group):
+        output = torch.zeros(5)
+        inputs = [data(r, 5, torch.float32) for r in range(ranks)] if rank == 1 else None
+        dist.scatter(output, inputs, src=1, group=group)
+        return output
+
+    def reduce_scatter(group):
+        output = torch.zeros(5)
+        dist.reduce_scatter(output, [data(rank, 5, torch.float32, seed=r) for r in range(ranks)], group=group)
+        return output
+
+    def all_to_all_single(group):
+        output = torch.zeros(sum(r + 1 for r in range(ranks)) if rank == 0 else ranks * (rank + 1))
+        sizes = [rank + 1] * ranks
+        output = torch.zeros(sum(sizes))
+        inputs = torch.cat([data(rank, r + 1, torch.float32, seed=r) for r in range(ranks)])
+        dist.all_to_all_single(output, inputs, sizes, [r + 1 for r in range(ranks)], group=group)
+        return output
+
+    def with_holes(group):
+        whole = torch.arange(24.0).reshape(4, 6) + rank
+        dist.all_reduce(whole[:, ::2], group=group)
+        return whole
+
+    def transposed(group):
+        tensor = data(rank, 12, torch.float32).reshape(3, 4).t()
+        dist.broadcast(tensor, 0, group=group)
+        return tensor
+
+    def sparse(group):
+        tensor = torch.sparse_coo_tensor([[rank, 0]], [1.0, 2.0], (ranks + 1,))
+        dist.all_reduce(tensor, group=group)
+        return tensor.to_dense()
+
+    for verb in (
+        broadcast,
+        reduce,
+        all_gather,
+        all_gather_into_tensor,
+        gather,
+        scatter,
+        reduce_scatter,
+        all_to_all_single,
+        with_holes,
+        transposed,
+        sparse,
+    ):
+        same(verb, verb.__name__)
+
+
+@test(3)
+def messages_objects_and_groups(rank, ranks):
+    if rank == 0:
+        dist.send(torch.arange(5.0), 1, tag=7)
+    if rank == 1:
+        received = torch.zeros(5)
+        assert dist.recv(received, tag=7) == 0 and received[4] == 4
+    calls = [
+        dist.P2POp(dist.isend, torch.full((3,), float(rank)), (rank + 1) % ranks),
+        dist.P2POp(dist.irecv, torch.zeros(3), (rank - 1) % ranks),
+    ]
+    for work in dist.batch_isend_irecv(calls):
+        work.wait()
+    assert calls[1].tensor[0] == (rank - 1) % ranks
+    objects = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects[2] == {"rank": 2}
+    for _ in range(20):
+        ends = dist.new_group([0, 2])
+        if rank != 1:
+            tensor = torch.ones(4)
+            dist.all_reduce(tensor, group=ends)
+            assert tensor[0] == 2
+    assert dist.get_backend(ends if rank != 1 else None) == "tutti"
+
+
+@test(2)
+def futures_coalescing_and_shared_memory(rank, ranks):
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+    assert future.then(lambda done: done.value()[0] * 2).wait()[0] == 2 * ranks
+    first, second = torch.ones(2), torch.ones(3)
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as works:
+        dist.all_reduce(first)
+        dist.all_reduce(second)
+    works.wait()
+    assert first[0] == ranks and second[0] == ranks
+    with tutti.shared_memory():
+        shared = torch.ones(1 << 18)
+    dist.all_reduce(shared)
+    assert shared[0] == ranks and shared[-1] == ranks
+    dropped = torch.ones(1000)
+    dist.all_reduce(dropped, async_op=True)  # the handle goes at once
+    dist.barrier()
+    assert dropped[0] == ranks
+
+
+@test(2)
+def a_training_is_that_of_gloo(rank, ranks):
+    gloo = dist.new_group(backend="gloo", timeout=SECONDS)
+    losses = []
+    for group in (None, gloo):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 3))
+        ddp = torch.nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.001)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+        for step in range(5):
+            torch.manual_seed(10 * step + rank)
+            optimizer.zero_grad()
+            loss = ddp(torch.randn(8, 20)).square().mean()
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] == losses[1], losses
+
+
+@test(2)
+def a_world_may_be_made_again(rank, ranks):
+    for turn in range(3):
+        dist.destroy_process_group()
+        store = os.environ.get("TMPDIR", "/tmp") + f"/tutti-again-{os.getppid()}-{turn}"
+        dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=ranks, timeout=SECONDS)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert tensor[0] == ranks
+
+
+@test(3)
+def a_rank_that_dies_is_named(rank, ranks):
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(3))
+        raise AssertionError("the call succeeded")
+    except dist.DistBackendError as error:
+        assert "PeerLost" in str(error) and "rank 1" in str(error), error
+    assert time.monotonic() - begin < 15
+
+
+@test(2)
+def different_calls_are_shown(rank, ranks):
+    try:
+        dist.all_reduce(torch.ones(1000 + rank))
+        raise AssertionError("the call succeeded")
+    except dist.DistBackendError as error:
+        assert "Mismatch" in str(error) and "1000" in str(error) and "1001" in str(error), error
+
+
+@test(2)
+def a_rank_that_does_not_come_is_a_timeout(rank, ranks):
+    if rank == 1:
+        time.sleep(2)
+        return
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    try:
+        work.wait(timeout=datetime.timedelta(milliseconds=200))
+        raise AssertionError("the wait succeeded")
+    except dist.DistBackendError as error:
+        assert "Timed out" in str(error) and "200 ms" in str(error), error
+
+
+def main():
+    names = sys.argv[1:] or list(TESTS)
+    failed = 0
+    for name in names:
+        wrong = run(name)
+        failed += bool(wrong)
+        print("FAILED" if wrong else "ok", name, flush=True)
+        for line in wrong:
+            print("  " + line.replace("\n", "\n  "), flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

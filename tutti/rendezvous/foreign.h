@@ -1,0 +1,28 @@
+#pragma once
+// How a rank joins a world that another library has already counted: PyTorch, Ray, mpi4py. Rank 0 starts a store of
+// ours and leaves its address and secret in the other library's key-value store. From then on all ranks use ours, which
+// waits without polling and reports the cause of a failure.
+#include <functional>
+#include <string>
+
+#include "tutti/rendezvous/join.h"
+
+namespace tutti::rendezvous {
+
+// The other library's store. Whoever may read it may join the world. Both functions may throw any std::exception.
+struct ForeignStore {
+  std::function<void(const std::string& key, const std::string& value)> set;
+  std::function<std::string(const std::string& key, Duration limit)> get;  // waits for the key
+};
+
+struct ForeignWorld {
+  int rank = 0;
+  int world_size = 1;
+  std::string name;                         // the same on every rank; no earlier world in this store had it
+  std::string library = "another library";  // for messages
+};
+
+// Blocks until every rank of the world has joined, at most `timeout`. Errors as join().
+Result<Membership> join_through(const ForeignStore& store, const ForeignWorld& world, Duration timeout);
+
+}  // namespace tutti::rendezvous
