@@ -153,11 +153,6 @@ def every_verb_gives_what_gloo_gives(rank, ranks):
         dist.all_to_all_single(output, inputs, sizes, [r + 1 for r in range(ranks)], group=group)
         return output
 
-    def with_holes(group):
-        whole = torch.arange(24.0).reshape(4, 6) + rank
-        dist.all_reduce(whole[:, ::2], group=group)
-        return whole
-
     def transposed(group):
         tensor = data(rank, 12, torch.float32).reshape(3, 4).t()
         dist.broadcast(tensor, 0, group=group)
@@ -177,11 +172,30 @@ def every_verb_gives_what_gloo_gives(rank, ranks):
         scatter,
         reduce_scatter,
         all_to_all_single,
-        with_holes,
         transposed,
         sparse,
     ):
         same(verb, verb.__name__)
+
+
+@test(2)
+def tensors_with_holes_and_other_types(rank, ranks):
+    whole = torch.arange(24.0).reshape(4, 6) + rank
+    dist.all_reduce(whole[:, ::2])  # gloo adds up what is in the holes instead
+    expected = torch.arange(24.0).reshape(4, 6) + rank
+    expected[:, ::2] = 2 * torch.arange(24.0).reshape(4, 6)[:, ::2] + 1
+    assert torch.equal(whole, expected), whole
+    outputs = [torch.zeros(3, dtype=torch.int16) for _ in range(ranks)]
+    dist.all_gather(outputs, torch.full((3,), rank, dtype=torch.int16))
+    assert outputs[1].tolist() == [1, 1, 1]
+    uneven = [torch.zeros(r + 1) for r in range(ranks)]
+    dist.all_gather(uneven, torch.full((rank + 1,), float(rank)))
+    assert uneven[1].tolist() == [1, 1]
+    try:
+        dist.all_reduce(torch.ones(3, dtype=torch.int16))
+        raise AssertionError("int16 was added")
+    except RuntimeError as error:
+        assert "Invalid scalar type" in str(error), error
 
 
 @test(3)
