@@ -104,6 +104,13 @@ constexpr std::array kExplained = {
               "A message, a key or a table is larger than allowed.",
               "The error names the limit and the value that is needed. Raise it (ulimit, the cgroup), or use less.",
               "docs/admin/operate.md"},
+    Explained{Code::kNonFinite, "A loss or a gradient is NaN or infinite.",
+              "The learning rate is too high, or gradients are not clipped.\n"
+              "A sample of the named rank holds a NaN or an infinity.\n"
+              "Values overflow in f16, and the loss is not scaled.",
+              "Resume from a checkpoint with a smaller learning rate or with clipping. Check the batch of the rank that "
+              "the error names. With f16, use LossScaler.",
+              "docs/concepts/data-parallel.md"},
     Explained{Code::kUnsupported, "This is not possible here, and Tutti does not emulate it silently.",
               "Two options exclude each other.\n"
               "This build, CPU or LibTorch lacks what the call needs.",

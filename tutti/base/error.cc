@@ -34,6 +34,8 @@ const char* name(Code code) {
       return "Corrupt";
     case Code::kLimit:
       return "Limit";
+    case Code::kNonFinite:
+      return "NonFinite";
     case Code::kUnsupported:
       return "Unsupported";
     case Code::kSystem:

@@ -25,6 +25,7 @@ enum class Code {
   kNotFound,         // a key, file or program does not exist
   kCorrupt,          // bytes do not match their format
   kLimit,            // a size, count or resource limit was reached
+  kNonFinite,        // a loss or a gradient is NaN or infinite
   kUnsupported,      // not possible here, and never emulated silently
   kSystem,           // a system call failed
   kInternal,         // a defect of tutti

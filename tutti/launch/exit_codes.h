@@ -31,6 +31,7 @@ inline int exit_code_of(Code code) {
       return kExitUsage;
     case Code::kCorrupt:
     case Code::kLimit:
+    case Code::kNonFinite:
     case Code::kSystem:
     case Code::kInternal:
       return 1;

@@ -62,7 +62,7 @@ class Trainer {
   Trainer(const Group& world, Task& task, TrainerOptions options);
 
   // To the end of the training, or until the job is stopped. Once. Throws Exception: the error of a step with its root
-  // cause, a loss that is not finite (kAborted), a last checkpoint that could not be saved.
+  // cause, a loss that is not finite (kNonFinite), a last checkpoint that could not be saved.
   TrainingResult run();
 
  private:

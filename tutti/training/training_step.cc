@@ -31,7 +31,7 @@ double mean_over_ranks(const Group& group, double value) {
 
 Error loss_not_finite(const Group& world, double loss, const std::string& where, const std::string& of_samples,
                       std::string hint) {
-  return Error{.code = Code::kAborted,
+  return Error{.code = Code::kNonFinite,
                .detail = fmt::format("the loss of {} is {}{}{}", where, std::isnan(loss) ? "not a number" : "infinite",
                                      of_samples.empty() ? "" : " ", of_samples),
                .hint = std::move(hint),

@@ -51,7 +51,7 @@ class PhaseTotals {
 // Collective, of 8 bytes.
 double mean_over_ranks(const Group& group, double value);
 
-// The error (kAborted) of a loss that is a NaN or infinite. `where`: "step 5", "batch 3 of epoch 1"; the sentence goes
+// The error (kNonFinite) of a loss that is a NaN or infinite. `where`: "step 5", "batch 3 of epoch 1"; the sentence goes
 // on with `of_samples`, for example "in the samples of rank 2".
 Error loss_not_finite(const Group& world, double loss, const std::string& where, const std::string& of_samples,
                       std::string hint);

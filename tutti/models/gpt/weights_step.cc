@@ -179,7 +179,7 @@ void WeightsStep::average() {
 }
 
 void WeightsStep::tell_non_finite(const std::string& sentence, const StepScale& scale) const {
-  throw Exception(Error{.code = Code::kAborted,
+  throw Exception(Error{.code = Code::kNonFinite,
                         .detail = sentence,
                         .hint = scale.loss_scale > 1
                                     ? "a smaller learning rate or a longer warm-up may help, or a smaller loss scale"

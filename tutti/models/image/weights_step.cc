@@ -64,7 +64,7 @@ void WeightsStep::require_finite_gradients() const {
 }
 
 void WeightsStep::refuse(const std::string& non_finite) const {
-  throw Exception(Error{.code = Code::kAborted,
+  throw Exception(Error{.code = Code::kNonFinite,
                         .detail = non_finite,
                         .hint = "a smaller learning rate may help",
                         .group = ddp_.reducer().group().name(),

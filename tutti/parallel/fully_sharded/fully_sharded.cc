@@ -241,7 +241,7 @@ void ShardedModule::State::agree_on_gradients() {
 
 std::optional<Error> ShardedModule::State::refusal() const {
   if (!found) return {};
-  return Error{.code = Code::kInvalidArgument,
+  return Error{.code = Code::kNonFinite,
                .detail = fmt::format("FullySharded: {}, in step {}; the weights are as they were",
                                      found->rank < 0 ? non_finite_gradient(found->parameter)
                                                      : non_finite_gradient(found->parameter, found->rank),

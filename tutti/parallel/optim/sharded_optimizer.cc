@@ -154,7 +154,7 @@ void ShardedOptimizer::State::refuse_non_finite(const std::string& where, const 
       group, model, findings.non_finite, [&](std::size_t shard) -> const std::string& { return all[shard]->name; });
   if (sentence.empty()) return;
   refused = Error{
-      .code = Code::kInvalidArgument,
+      .code = Code::kNonFinite,
       .detail = "ShardedOptimizer: " + sentence + where,
       .hint = "lower the learning rate, clip, or scale the loss (LossScaler); look at that rank's batch" + more_hint,
       .group = group.name(),

@@ -47,7 +47,7 @@ void LossScaler::reject_useless_scale(double scale) const {
   const auto found = reducer_ ? reducer_->non_finite() : sharded_->non_finite();
   const Group& group = reducer_ ? reducer_->group() : sharded_->group();
   throw Exception(Error{
-      .code = Code::kAborted,
+      .code = Code::kNonFinite,
       .detail = fmt::format("LossScaler: the scale has fallen to {}, and a gradient is still not finite{}", scale,
                             found ? ": that of " + found->parameter : ""),
       .hint =

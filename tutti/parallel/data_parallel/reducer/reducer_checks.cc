@@ -191,10 +191,11 @@ void Reducer::State::throw_non_finite() const {
     what += fmt::format(" holds NaN or infinity on rank {}", non_finite->rank);
     look = "; look at that rank's batch";
   }
-  throw Exception(mistake(fmt::format("{}, in step {} of this DataParallel", what, totals.steps),
-                          "leave this step out with zero_grad(), lower the learning rate or clip, or scale the loss "
-                          "(LossScaler)" +
-                              look));
+  Error error = mistake(
+      fmt::format("{}, in step {} of this DataParallel", what, totals.steps),
+      "leave this step out with zero_grad(), lower the learning rate or clip, or scale the loss (LossScaler)" + look);
+  error.code = Code::kNonFinite;
+  throw Exception(std::move(error));
 }
 
 void Reducer::require_what_a_scaler_needs() {
