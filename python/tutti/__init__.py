@@ -5,14 +5,23 @@ Use it in any PyTorch program on CPUs::
     torch.distributed.init_process_group("tutti")
 
 From torch 2.15 on this needs no import. With older releases, ``import tutti`` first.
+
+tutti.ckpt reads checkpoints, and tutti.dcp saves and loads those of torch.distributed.checkpoint.
 """
 
+import importlib
 import sys
 
 from tutti.backend import register, shared_memory
 
-__all__ = ["register", "shared_memory"]
+__all__ = ["ckpt", "dcp", "register", "shared_memory"]
 
 # Importing torch takes a second, so it is left to the program.
 if "torch" in sys.modules:
     register()
+
+
+def __getattr__(name):
+    if name in ("ckpt", "dcp"):
+        return importlib.import_module("tutti." + name)
+    raise AttributeError(f"module 'tutti' has no attribute {name!r}")

@@ -12,8 +12,8 @@ def build(name):
     from torch.utils import cpp_extension
 
     sources = sorted(str(path) for path in (_FOLDER / "src").glob("*.cc"))
-    library = _FOLDER / "lib" / "libtutti_core.a"
-    if not sources or not library.exists():
+    library = _FOLDER / "lib"
+    if not sources:
         raise ImportError(
             f"this package of tutti has no module for torch {torch.__version__}, and not what is "
             "needed to compile one; install the package of tutti that was made for it"
@@ -25,14 +25,10 @@ def build(name):
             sources=sources,
             extra_include_paths=[str(_FOLDER / "include"), str(_FOLDER / "src")],
             extra_cflags=["-O2", "-std=c++20", "-fvisibility=hidden"],
-            extra_ldflags=["-Wl,--exclude-libs,ALL", str(library), *_libraries()],
+            extra_ldflags=[f"-L{library}", "-ltutti", f"-Wl,-rpath,{library}"],
         )
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         raise ImportError(
             f"the module of tutti for torch {torch.__version__} cannot be compiled; it needs g++ 12 "
             f"or later and ninja: {error}"
         ) from error
-
-
-def _libraries():
-    return (_FOLDER / "lib" / "libraries").read_text().split()

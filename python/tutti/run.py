@@ -1,8 +1,107 @@
-"""`python -m tutti.run`: the launcher `tutti run`, which takes torchrun's options."""
+"""The launcher: `python -m tutti.run` is `tutti run`, which takes torchrun's options.
 
+launch() starts ranks from a program or a notebook::
+
+    import tutti.run
+
+    losses = tutti.run.launch(train, (model, 0.1), ranks=4)
+"""
+
+import json
 import os
 import pathlib
+import pickle
+import signal
+import subprocess
 import sys
+import tempfile
+
+__all__ = ["LaunchError", "launch", "launcher", "main"]
+
+
+class LaunchError(RuntimeError):
+    """A job that failed. The text begins with the rank that failed first, and its traceback.
+
+    Attributes:
+        report: what `tutti run --report` wrote (docs/reference/json.md), a dict.
+        code: the exit code of `tutti run`.
+    """
+
+    def __init__(self, text, code, report):
+        super().__init__(text)
+        self.code = code
+        self.report = report
+
+
+def launch(function, args=(), kwargs=None, *, ranks, options=()):
+    """Calls ``function(*args, **kwargs)`` in ``ranks`` processes on this machine.
+
+    Each process has RANK, WORLD_SIZE and the other variables of torchrun, so
+    ``init_process_group("tutti")`` needs no arguments. What the processes print is printed here.
+
+    The function and its arguments are pickled. For a function of a notebook or of the script itself,
+    install the package cloudpickle.
+
+    Args:
+        options: more options of `tutti run`, such as ["--max-restarts", "3"].
+
+    Returns:
+        What the function returned, a list by rank.
+
+    Raises:
+        LaunchError: a rank failed, or the job could not begin.
+    """
+    with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
+        pathlib.Path(folder, "call").write_bytes(_pickled(function, args, kwargs or {}))
+        report = pathlib.Path(folder, "report.json")
+        command = [launcher(), "run", "-q", "-n", str(ranks), "--report", str(report), *options]
+        code = _run([*command, sys.executable, "-m", "tutti._rank", folder])
+        if code != 0:
+            told = json.loads(report.read_text()) if report.exists() else {}
+            text = told.get("failure") or f"`tutti run` ended with {code}; its message is above"
+            if told.get("message"):
+                text += "\n" + told["message"]
+            raise LaunchError(text, code, told)
+        return [
+            pickle.loads(pathlib.Path(folder, f"result-{rank}").read_bytes())
+            for rank in range(ranks)
+        ]
+
+
+def _pickled(function, args, kwargs):
+    if getattr(function, "__module__", None) != "__main__":
+        return pickle.dumps((sys.path, pickle.dumps((function, args, kwargs))))
+    try:
+        import cloudpickle
+    except ImportError:
+        raise LaunchError(
+            f"{function.__name__} is defined in the program itself, where other processes cannot "
+            "import it: move it to a module, or install cloudpickle",
+            2,
+            {},
+        ) from None
+    return pickle.dumps((sys.path, cloudpickle.dumps((function, args, kwargs))))
+
+
+def _run(command):
+    try:
+        if sys.stdout is sys.__stdout__:
+            process = subprocess.Popen(command)
+        else:  # a notebook, whose cells do not show what processes print
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except FileNotFoundError:
+        raise LaunchError(_NO_LAUNCHER, 127, {}) from None
+    with process:
+        try:
+            for line in process.stdout or ():
+                print(line, end="", flush=True)
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            raise
+
+
+_NO_LAUNCHER = "tutti: the launcher is not in this package and not in PATH"
 
 
 def launcher():
@@ -17,7 +116,7 @@ def main():
     try:
         os.execvp(program, [program, *sys.argv[1:]])
     except FileNotFoundError:
-        sys.exit("tutti: the launcher is not in this package and not in PATH")
+        sys.exit(_NO_LAUNCHER)
 
 
 if __name__ == "__main__":

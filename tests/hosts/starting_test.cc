@@ -26,6 +26,16 @@ TEST_F(Starting, TwoNodesOfEightAndTwoRanks) {
   }
 }
 
+// Gloo and NCCL would look up the host's own name, which is 127.0.1.1 on Debian.
+TEST_F(Starting, OtherLibrariesAreToldTheNetworkOfTheJob) {
+  const Arguments print = {"sh", "-c", "echo $GLOO_SOCKET_IFNAME $TP_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"};
+  const std::map<std::string, std::string> own_choice = {{"NCCL_SOCKET_IFNAME", "ib0"}};
+  Running first = start(0, node(0, 2, "1", print), own_choice), second = start(1, node(1, 2, "1", print), own_choice);
+  const Ended here = first.wait(), there = second.wait();
+  EXPECT_THAT(here.out, HasSubstr("eth0 eth0 ib0")) << here.err;
+  EXPECT_THAT(there.out, HasSubstr("eth0 eth0 ib0")) << there.err;
+}
+
 TEST_F(Starting, OverIPv6) {
   const std::string master = Hosts::address6(0);
   Running first = start(0, node_at(master, 0, 2, "1", {world(), "once"})),

@@ -128,6 +128,10 @@ void set_worker_variables(Environment& environment, const WorkerVariables& worke
   set("TORCHELASTIC_USE_AGENT_STORE", "False");
   if (!worker.error_file.empty()) set("TORCHELASTIC_ERROR_FILE", worker.error_file);
   environment.emplace("PYTHONUNBUFFERED", "1");  // or a crash loses the last lines
+  // Gloo would take the address of the host's own name, which is 127.0.1.1 on Debian. A user's choice stays.
+  if (!worker.interface.empty())
+    for (const char* library : {"GLOO", "NCCL", "TP"})
+      environment.emplace(std::string(library) + "_SOCKET_IFNAME", worker.interface);
   set("TUTTI_JOB", worker.job);
   set_number("TUTTI_GENERATION", worker.generation);
   if (!worker.store.empty()) set("TUTTI_STORE", worker.store);

@@ -35,6 +35,7 @@ struct WorkerVariables {
   std::string role = "default";
   int secret_fd = -1;       // the sealed memfd with the job's secret; -1: the job has none (--insecure)
   int kept_memory_fd = -1;  // the memory that the node keeps for its ranks (base/memory.h); -1: none
+  std::string interface;    // the network of a job on several hosts, for Gloo, NCCL and TensorPipe; empty: they decide
   int progress_fd = -1;     // the rank's progress page (trace/progress/page.h); -1: none
 };
 void set_worker_variables(Environment& environment, const WorkerVariables& worker);

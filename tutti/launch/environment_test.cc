@@ -42,7 +42,7 @@ TEST(Environment, RemovesRanksOfOthersAndKeepsTheRest) {
 }
 
 TEST(Environment, PlaceOfAWorker) {
-  Environment environment;
+  Environment environment{{"NCCL_SOCKET_IFNAME", "ib0"}};
   set_worker_variables(environment, WorkerVariables{.rank = 9,
                                                     .world_size = 10,
                                                     .local_rank = 1,
@@ -55,7 +55,8 @@ TEST(Environment, PlaceOfAWorker) {
                                                     .store = "10.0.0.1:29501",
                                                     .error_file = "/tmp/e",
                                                     .secret_fd = 5,
-                                                    .kept_memory_fd = 6});
+                                                    .kept_memory_fd = 6,
+                                                    .interface = "eth1"});
   EXPECT_EQ(environment["RANK"], "9");
   EXPECT_EQ(environment["LOCAL_RANK"], "1");
   EXPECT_EQ(environment["GROUP_RANK"], "1");
@@ -66,6 +67,8 @@ TEST(Environment, PlaceOfAWorker) {
   EXPECT_EQ(environment["TUTTI_SECRET_FD"], "5");
   EXPECT_EQ(environment["TORCHELASTIC_ERROR_FILE"], "/tmp/e");
   EXPECT_EQ(environment.count("TUTTI_INSECURE"), 0u);
+  EXPECT_EQ(environment["GLOO_SOCKET_IFNAME"], "eth1");
+  EXPECT_EQ(environment["NCCL_SOCKET_IFNAME"], "ib0") << "the user's";
 }
 
 }  // namespace

@@ -311,6 +311,23 @@ Result<std::string> address_at(std::string_view wanted) {
   return interface_usage("this machine has no address in " + std::string(wanted), all);
 }
 
+std::string interface_towards(const std::string& host) {
+  const auto found = resolve({.host = host, .port = 9});  // any port: nothing is sent
+  if (!found.ok() || found->empty()) return {};
+  const auto target = to_socket_address(found->front());
+  if (!target.ok()) return {};
+  const Fd probe(::socket(target->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  SocketAddress own;
+  if (!probe || ::connect(probe.get(), target->get(), target->length) != 0 ||
+      ::getsockname(probe.get(), own.get(), &own.length) != 0)
+    return {};
+  const Address here = from_socket_address(own);
+  if (is_loopback(here)) return {};
+  for (const InterfaceAddress& one : interface_addresses())
+    if (one.host == here.host) return one.interface;
+  return {};
+}
+
 bool is_abstract(const Address& address) { return address.path.starts_with('@'); }
 
 Address new_abstract_address() {

@@ -45,6 +45,9 @@ bool is_local_address(const std::string& numeric_host);
 // with several networks. IPv4 before IPv6, and never a link-local one, which means nothing without a scope. kUsage
 // lists this machine's interfaces and addresses.
 Result<std::string> address_at(std::string_view interface_or_subnet);
+// The interface over which this machine reaches `host`, a name or a number: "eth0". For an address of this machine,
+// the interface that has it. Empty: no route, or only loopback.
+std::string interface_towards(const std::string& host);
 
 // An Address as the kernel's sockaddr, for code that makes sockets of its own.
 struct SocketAddress {

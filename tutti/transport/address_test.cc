@@ -88,6 +88,11 @@ TEST(Interface, ByNameAndBySubnet) {
   EXPECT_EQ(text_of(address_at("126.0.0.0/7")), "127.0.0.1");
 }
 
+TEST(Interface, TowardsAHost) {
+  EXPECT_EQ(interface_towards("127.0.0.1"), "") << "no other host is reached over loopback";
+  EXPECT_EQ(interface_towards("no-such-host.invalid"), "");
+}
+
 TEST(Interface, AnErrorListsTheInterfacesThatExist) {
   EXPECT_THAT(text_of(address_at("eth77")), AllOf(HasSubstr("Usage: no interface \"eth77\" is up here with an address"),
                                                   HasSubstr("(hint: this machine has "), HasSubstr("lo (127.0.0.1)")));

@@ -17,6 +17,7 @@
 #include "tutti/launch/monitor/process_info.h"
 #include "tutti/launch/output/run_folder.h"
 #include "tutti/trace/progress/page.h"
+#include "tutti/transport/address.h"
 
 namespace tutti::launch {
 namespace {
@@ -34,6 +35,15 @@ std::uint64_t peak_of(const rusage& child) {
 
 constexpr auto kTellLimit = std::chrono::milliseconds(500);  // for ranks to print the cause that they read in the store
 constexpr auto kStopKillLimit = std::chrono::seconds(5);     // what SIGKILL may take
+
+// --iface if it was given, else the way to node 0. Ranks of one host need none.
+std::string interface_of(const Round& round, const Environment& environment) {
+  if (round.layout.nodes() == 1) return {};
+  const auto wanted = environment.find("TUTTI_IFACE");
+  if (wanted == environment.end()) return transport::interface_towards(round.master_address);
+  const auto host = transport::address_at(wanted->second);
+  return host.ok() ? transport::interface_towards(*host) : std::string();
+}
 
 }  // namespace
 
@@ -117,18 +127,19 @@ Status Workers::start(const AgentSpec& spec, const Round& round, const std::stri
   const int count = round.layout.here();
   raise_descriptor_limit(std::size_t(count) * 6 + 256);  // two pipes, two files, a pidfd, a page
   workers_.reserve(std::size_t(count));
+  const std::string interface = interface_of(round, environment);
   for (int local_rank = 0; local_rank < count; ++local_rank) {
     if (end_is_asked_for())  // thousands of ranks take a while
       return Error{.code = Code::kAborted,
                    .detail = "a signal came when " + std::to_string(local_rank) + " of " + std::to_string(count) +
                              " had been started"};
-    TUTTI_TRY(start_one(spec, round, local_rank, flight_folder, environment, consoles));
+    TUTTI_TRY(start_one(spec, round, local_rank, flight_folder, interface, environment, consoles));
   }
   return {};
 }
 
 Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_rank, const std::string& flight_folder,
-                          Environment environment, Consoles& consoles) {
+                          const std::string& interface, Environment environment, Consoles& consoles) {
   const Layout& layout = round.layout;
   const int rank = layout.first_rank() + local_rank;
   std::string folder, error_file;
@@ -162,6 +173,7 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
                                        .role = spec.role,
                                        .secret_fd = spec.secret_fd,
                                        .kept_memory_fd = spec.kept_memory_fd,
+                                       .interface = interface,
                                        .progress_fd = page.get()});
   const Share& share = spec.shares[std::size_t(local_rank)];
   for (const auto& [name, value] : share.variables) environment[name] = value;

@@ -111,7 +111,7 @@ class Workers {
 
  private:
   Status start_one(const AgentSpec& spec, const Round& round, int local_rank, const std::string& flight_folder,
-                   Environment environment, Consoles& consoles);
+                   const std::string& interface, Environment environment, Consoles& consoles);
 
   std::vector<Worker> workers_;
 };

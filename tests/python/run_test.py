@@ -1,0 +1,63 @@
+"""tutti.run: jobs that a Python program starts.
+
+    python tests/python/run_test.py      with the package tutti in PYTHONPATH and the program in PATH
+"""
+
+import contextlib
+import io
+import math
+import os
+import signal
+import sys
+import unittest
+
+from tutti import run
+
+# Functions of this module, as a rank imports it: not of "__main__".
+sys.path.insert(0, os.path.dirname(__file__))
+if __name__ == "__main__":
+    import run_test as functions
+else:
+    functions = sys.modules[__name__]
+
+
+def rank_times(factor, *, plus=0):
+    print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
+    return int(os.environ["RANK"]) * factor + plus
+
+
+def fail_on_rank_1():
+    if os.environ["RANK"] == "1":
+        raise ValueError("no such sample: 17")
+    signal.pause()
+
+
+class Launch(unittest.TestCase):
+    def test_results_come_back_by_rank(self):
+        self.assertEqual(run.launch(functions.rank_times, (10,), {"plus": 1}, ranks=3), [1, 11, 21])
+
+    def test_what_ranks_print_is_shown_where_the_caller_prints(self):
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            run.launch(functions.rank_times, (1,), ranks=2)
+        self.assertIn("rank 1 of 2", shown.getvalue())
+
+    def test_the_error_has_the_rank_and_its_traceback(self):
+        with contextlib.redirect_stdout(io.StringIO()), self.assertRaises(run.LaunchError) as raised:
+            run.launch(functions.fail_on_rank_1, ranks=2)
+        self.assertRegex(str(raised.exception), "rank 1")
+        self.assertIn("ValueError: no such sample: 17", str(raised.exception))
+        self.assertIn('in fail_on_rank_1\n', str(raised.exception))
+        self.assertEqual(raised.exception.code, 1)
+
+    def test_a_function_of_the_module_library_needs_nothing_else(self):
+        self.assertEqual(run.launch(math.sqrt, (4,), ranks=1), [2])
+
+    def test_a_wrong_option_is_an_error_with_code_2(self):
+        with contextlib.redirect_stdout(io.StringIO()) as shown, self.assertRaises(run.LaunchError) as raised:
+            run.launch(math.sqrt, (4,), ranks=1, options=["--max-restart", "1"])
+        self.assertEqual(raised.exception.code, 2)
+        self.assertIn("--max-restarts", shown.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
