@@ -35,6 +35,7 @@ packages_for() {
       bench) printf '%s\n' gnuplot-nox iperf3 iproute2 ;;
       docs) printf '%s\n' doxygen chromium fonts-dejavu-core python3-venv ;;
       clang) printf '%s\n' clang ;;
+      package) printf '%s\n' python3-dev python3-venv ;;
       wheel) printf '%s\n' python3-pip unzip ;;
       *) die "packages_for: no part $part" ;;
     esac

@@ -22,7 +22,7 @@ from markdown_blocks import Allowed, anchors_of, blocks_of, documents, text_of  
 GENERATED = ("docs/api/", "docs/source/")
 
 SOURCES = ("apps", "bench", "cmake", "completions", "examples", "scripts", "tests", "tutti")
-FOLDERS = (*SOURCES, "docs", "packaging")
+FOLDERS = (*SOURCES, "docs", "packaging", "python")
 PATH = re.compile(r"`((?:%s)/[\w./*+-]*)`" % "|".join(FOLDERS))
 PART = re.compile(r"`((?!(?:%s)/)[\w./*+-]+\.(?:cc|h|py|sh|cmake))`" % "|".join(FOLDERS))
 CODE = re.compile(r"(`+)(.+?)\1", re.S)
