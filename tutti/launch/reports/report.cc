@@ -25,6 +25,11 @@ void add_block(std::string& report, const std::string& text) {
   for (std::size_t i = 0; i < lines.size(); ++i) add_line(report, (i == 0 ? "" : "  ") + lines[i]);
 }
 
+// "[.../gloo/transport/tcp/pair.cc:144] Connection refused, remote=[127.0.1.1]:21123"
+bool is_gloo_on_loopback(const std::string& line) {
+  return line.find("gloo") != std::string::npos && line.find("remote=[127.") != std::string::npos;
+}
+
 std::string hint_of(const Failure& failure) {
   const Exit& exit = failure.culprit.exit;
   if (failure.out_of_memory && exit.signal == SIGKILL) {
@@ -50,6 +55,10 @@ std::string hint_of(const Failure& failure) {
     return "127 often means that a shell did not find a command or a library is missing";
   if (exit.signal == 0 && exit.code > 128 && exit.code <= 128 + SIGRTMAX)
     return "a shell's way to say that its command died by " + signal_name(exit.code - 128);
+  for (const std::string& line : failure.last_lines)
+    if (is_gloo_on_loopback(line))
+      return "Gloo took a loopback address for that of a host, as /etc/hosts on Debian suggests (127.0.1.1): let "
+             "GLOO_SOCKET_IFNAME name the interface that reaches the other hosts, or use the backend tutti";
   return {};
 }
 

@@ -155,6 +155,16 @@ TEST(Report, OneCulpritAndTheInnocent) {
   EXPECT_THAT(failure_report(hungry, all), HasSubstr("out-of-memory killer struck"));
 }
 
+TEST(Report, GlooOnALoopbackAddressGetsAHint) {
+  Failure failure{.culprit = {.rank = 1, .exit = {.code = 1}}};
+  failure.last_lines = {
+      "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] Connection refused, "
+      "remote=[127.0.1.1]:21123"};
+  EXPECT_THAT(failure_report(failure, {}), HasSubstr("hint: Gloo took a loopback address for that of a host"));
+  failure.last_lines = {"gloo: Connection refused, remote=[10.0.0.1]:21123"};
+  EXPECT_THAT(failure_report(failure, {}), Not(HasSubstr("hint: ")));
+}
+
 TEST(Report, WhoFailedAsWellIsToldFromWhoWasStopped) {
   const WorkerEnd culprit{.rank = 0, .exit = {.code = 3}};
   Failure failure{.culprit = culprit};
