@@ -213,8 +213,8 @@ TuttiBackend::WorkHandle TuttiBackend::broadcast(Tensors& tensors, const c10d::B
 }
 
 void TuttiBackend::add_all_reduce(Call& call, const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  const DType dtype = reduced_type_of(tensor);
-  const at::Tensor buffer = call.in_place(tensor);
+  const at::Tensor buffer = call.in_place(call.reducible(tensor, /*is_output=*/true));
+  const DType dtype = reduced_type_of(buffer);
   const Reduction reduction = reduction_of(op);
   call.requests.push_back({.kind = Kind::kAllReduce,
                            .dtype = dtype,
@@ -284,8 +284,8 @@ TuttiBackend::WorkHandle TuttiBackend::allreduce_sparse(Tensors& tensors, const 
 
 TuttiBackend::WorkHandle TuttiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   auto call = std::make_unique<Call>(c10d::OpType::REDUCE, "tutti:reduce", tensors);
-  const DType dtype = reduced_type_of(only(tensors));
-  const at::Tensor buffer = call->in_place(tensors.front());
+  const at::Tensor buffer = call->in_place(call->reducible(only(tensors), rank_ == options.rootRank));
+  const DType dtype = reduced_type_of(buffer);
   const Reduction reduction = reduction_of(options.reduceOp);
   call->requests.push_back({.kind = Kind::kReduce,
                             .dtype = dtype,
@@ -431,16 +431,18 @@ TuttiBackend::WorkHandle TuttiBackend::reduce_scatter(Tensors& outputs, std::vec
   TORCH_CHECK(inputs.size() == 1 && int(inputs.front().size()) == size_, "tutti: reduce_scatter needs one list of ",
               size_, " tensors");
   auto call = std::make_unique<Call>(c10d::OpType::REDUCE_SCATTER, "tutti:reduce_scatter", inputs.front());
-  const DType dtype = reduced_type_of(only(outputs));
+  const at::Tensor output = call->reducible(only(outputs), /*is_output=*/true);
+  Tensors parts;
+  for (const at::Tensor& input : inputs.front()) parts.push_back(call->reducible(input, /*is_output=*/false));
   const Reduction reduction = reduction_of(options.reduceOp);
   std::vector<std::size_t> splits;
   for (const at::Tensor& input : inputs.front()) splits.push_back(std::size_t(input.numel()));
   const bool even = std::all_of(splits.begin(), splits.end(), [&](std::size_t split) { return split == splits[0]; });
   Request request{.kind = even ? Kind::kReduceScatter : Kind::kReduceScatterV,
-                  .dtype = dtype,
+                  .dtype = reduced_type_of(output),
                   .op = reduction.op,
-                  .in = call->inputs_as_one(inputs.front()).data_ptr(),
-                  .out = call->output(outputs.front()).data_ptr(),
+                  .in = call->inputs_as_one(parts).data_ptr(),
+                  .out = call->output(output).data_ptr(),
                   .count = std::size_t(outputs.front().numel()),
                   .factor = reduction.factor};
   if (!even) request.in_splits = call->keep(std::move(splits));
@@ -455,13 +457,14 @@ void TuttiBackend::add_reduce_scatter_single(Call& call, const at::Tensor& outpu
               "tutti: input tensor must be the same size as output size times world size");
   TORCH_CHECK(output.scalar_type() == input.scalar_type(),
               "tutti: output tensor must have the same type as input tensor");
-  const DType dtype = reduced_type_of(input);
+  const at::Tensor in = call.reducible(input, /*is_output=*/false);
+  const at::Tensor out = call.reducible(output, /*is_output=*/true);
   const Reduction reduction = reduction_of(op);
   call.requests.push_back({.kind = Kind::kReduceScatter,
-                           .dtype = dtype,
+                           .dtype = reduced_type_of(in),
                            .op = reduction.op,
-                           .in = call.input(input).data_ptr(),
-                           .out = call.output(output).data_ptr(),
+                           .in = call.input(in).data_ptr(),
+                           .out = call.output(out).data_ptr(),
                            .count = std::size_t(output.numel()),
                            .factor = reduction.factor});
   call.results.push_back(output);

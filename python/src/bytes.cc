@@ -1,5 +1,5 @@
-// The Python module tutti._bytes: what pure Python would be too slow for. It has nothing to do with torch, and the stable
-// ABI of Python, so one serves all releases.
+// The Python module tutti._bytes: what pure Python would be too slow for. It has nothing to do with torch, and the
+// stable ABI of Python, so one serves all releases.
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 

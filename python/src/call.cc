@@ -22,6 +22,14 @@ at::Tensor Call::in_place(const at::Tensor& tensor) {
   return dense;
 }
 
+at::Tensor Call::reducible(const at::Tensor& tensor, bool is_output) {
+  const auto wider = wider_type_of(tensor.scalar_type());
+  if (!wider) return tensor;
+  const at::Tensor copy = kept_.emplace_back(tensor.to(*wider).contiguous());
+  if (is_output) copies_.push_back([tensor, copy] { tensor.copy_(copy); });
+  return copy;
+}
+
 at::Tensor Call::inputs_as_one(const Tensors& tensors) {
   if (are_adjacent(tensors)) {
     kept_.insert(kept_.end(), tensors.begin(), tensors.end());

@@ -17,6 +17,9 @@ struct Call {
   at::Tensor input(const at::Tensor& tensor);
   at::Tensor output(const at::Tensor& tensor);
   at::Tensor in_place(const at::Tensor& tensor);
+  // For a verb that reduces: the tensor, or a copy of a type that can be reduced: i32 for 16-bit integers, f32 for
+  // 8-bit floats. `is_output`: the result gets back into the tensor, modulo 2^16 or rounded.
+  at::Tensor reducible(const at::Tensor& tensor, bool is_output);
   // Several tensors as one buffer, in their order.
   at::Tensor inputs_as_one(const Tensors& tensors);
   at::Tensor outputs_as_one(const Tensors& tensors);

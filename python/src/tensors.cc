@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 namespace tutti::python {
@@ -63,6 +62,21 @@ DType reduced_type_of(const at::Tensor& tensor) {
   const auto dtype = dtype_of(tensor.scalar_type());
   TORCH_CHECK(dtype, "tutti: Invalid scalar type ", tensor.scalar_type(), ": it cannot be reduced");
   return *dtype;
+}
+
+std::optional<at::ScalarType> wider_type_of(at::ScalarType type) {
+  switch (type) {
+    case at::kShort:
+    case at::kUInt16:
+      return at::kInt;
+    case at::kFloat8_e5m2:
+    case at::kFloat8_e4m3fn:
+    case at::kFloat8_e5m2fnuz:
+    case at::kFloat8_e4m3fnuz:
+      return at::kFloat;
+    default:
+      return {};
+  }
 }
 
 Reduction reduction_of(const c10d::ReduceOp& op) {

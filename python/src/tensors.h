@@ -2,6 +2,7 @@
 // Tensors of PyTorch as buffers of a Request.
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct Elements {
 Elements elements_of(const at::Tensor& tensor);
 // Of a tensor that is reduced: throws also for types that cannot be.
 DType reduced_type_of(const at::Tensor& tensor);
+// The type in which tensors of a type are reduced if their own cannot be.
+std::optional<at::ScalarType> wider_type_of(at::ScalarType type);
 
 Reduction reduction_of(const c10d::ReduceOp& op);
 

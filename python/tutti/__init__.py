@@ -12,9 +12,9 @@ tutti.ckpt reads checkpoints, and tutti.dcp saves and loads those of torch.distr
 import importlib
 import sys
 
-from tutti.backend import register, shared_memory
+from tutti.backend import ddp_hook, register, shared_memory
 
-__all__ = ["ckpt", "dcp", "register", "shared_memory"]
+__all__ = ["ckpt", "dcp", "ddp_hook", "register", "shared_memory"]
 
 # Importing torch takes a second, so it is left to the program.
 if "torch" in sys.modules:

@@ -24,7 +24,7 @@ def _load():
     return _module
 
 
-def register():
+def register() -> None:
     """Makes ``init_process_group("tutti")`` known to torch.distributed. May be called again.
 
     torch 2.15 and later call it themselves, by the entry point of the package.
@@ -41,6 +41,52 @@ def register():
     )
 
 
+def ddp_hook(group=None):
+    """A communication hook of DistributedDataParallel that averages gradients in shared memory.
+
+    For models that were not made inside shared_memory()::
+
+        model = DistributedDataParallel(Net())
+        model.register_comm_hook(None, tutti.ddp_hook())
+
+    Each bucket is copied into memory that the ranks of this host share. It needs as much memory as
+    the gradients.
+
+    Args:
+        group: the process group of the model; the default group if it is None.
+    """
+    import torch.distributed as dist
+
+    backend = _backend_of(group, "tutti.ddp_hook()")
+    buffers = {}
+
+    def hook(state, bucket):
+        gradients = bucket.buffer()
+        buffer = buffers.get(bucket.index())
+        if buffer is None or buffer.numel() != gradients.numel():  # buckets change after the first step
+            buffer = backend.allocate_tensor(
+                gradients.numel(), dtype=gradients.dtype, device=gradients.device
+            )
+            buffers[bucket.index()] = buffer
+        buffer.copy_(gradients)
+        work = dist.all_reduce(buffer, dist.ReduceOp.AVG, group=group, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
+
+    return hook
+
+
+def _backend_of(group, caller):
+    import torch
+    import torch.distributed as dist
+
+    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    if not isinstance(backend, _load().TuttiBackend):
+        raise TypeError(
+            f"{caller} needs a process group with the backend tutti, and this one has {backend.name()}"
+        )
+    return backend
+
+
 @contextlib.contextmanager
 def shared_memory(group=None):
     """CPU tensors that are made inside are in memory that the other ranks of this host read directly.
@@ -54,18 +100,7 @@ def shared_memory(group=None):
     Args:
         group: a process group with the backend "tutti"; the default group if it is None.
     """
-    import torch
-    import torch.distributed as dist
-
-    group = group or dist.group.WORLD
-    backend = group._get_backend(torch.device("cpu"))
-    module = _load()
-    if not isinstance(backend, module.TuttiBackend):
-        raise TypeError(
-            "tutti.shared_memory() needs a process group with the backend tutti, and this one has "
-            + backend.name()
-        )
-    memory = module.SharedMemory(backend)
+    memory = _load().SharedMemory(_backend_of(group, "tutti.shared_memory()"))
     memory.enter()
     try:
         yield

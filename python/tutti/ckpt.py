@@ -9,21 +9,28 @@
 Every byte that is read is compared with its digest. To write checkpoints from PyTorch, see tutti.dcp.
 """
 
+from __future__ import annotations
+
 import collections.abc
 import dataclasses
 import json
 import math
 import os
 import re
+import typing
 import warnings
 
 import numpy
 
 from tutti._bytes import crc32c
 
+if typing.TYPE_CHECKING:
+    import torch
+
 __all__ = ["Box", "Checkpoint", "CheckpointError", "Tensor", "open", "steps"]
 
 _MANIFEST = "manifest.json"
+_Indices = typing.Optional[collections.abc.Sequence[int]]
 _TAIL = re.compile(rb'"crc32c":"([0-9a-f]{8})"}\n\Z')
 # How numpy holds the elements. It has no bfloat16: see Checkpoint.read().
 _NUMPY = {
@@ -50,8 +57,8 @@ class Box:
 
     file: str
     offset: int
-    begin: tuple
-    extent: tuple
+    begin: tuple[int, ...]
+    extent: tuple[int, ...]
     crc32c: str
 
 
@@ -60,17 +67,17 @@ class Tensor:
     """What a checkpoint says of a tensor. ``dtype`` is a name of safetensors, such as "F32"."""
 
     dtype: str
-    shape: tuple
-    boxes: tuple
+    shape: tuple[int, ...]
+    boxes: tuple[Box, ...]
 
 
-def steps(folder):
+def steps(folder: str | os.PathLike) -> list[int]:
     """The steps whose checkpoints are in a folder, in rising order."""
     found = (re.fullmatch(r"step-(\d+)", name) for name in os.listdir(folder))
     return sorted(int(match[1]) for match in found if match)
 
 
-def open(path, step=None):
+def open(path: str | os.PathLike, step: int | None = None) -> Checkpoint:
     """Opens a checkpoint.
 
     Args:
@@ -101,12 +108,12 @@ def open(path, step=None):
     raise trouble or CheckpointError(f"there is no checkpoint in {path}")
 
 
-def folder_name(step):
+def folder_name(step: int) -> str:
     """The name of the folder of a step, for example "step-0000100"."""
     return f"step-{step:07d}"
 
 
-class Checkpoint(collections.abc.Mapping):
+class Checkpoint(collections.abc.Mapping[str, numpy.ndarray]):
     """A checkpoint: a mapping from names of tensors to numpy arrays, which are read when asked for.
 
     The state that an optimizer keeps for ``fc.weight`` has names such as ``fc.weight/exp_avg``.
@@ -119,7 +126,7 @@ class Checkpoint(collections.abc.Mapping):
         tensors: a Tensor (dtype, shape, boxes) for each name.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self.path = path
         manifest = _read_manifest(os.path.join(path, _MANIFEST))
         try:
@@ -155,7 +162,9 @@ class Checkpoint(collections.abc.Mapping):
     def __repr__(self):
         return f"<tutti checkpoint {self.path}: step {self.step}, {len(self)} tensors>"
 
-    def read(self, name, begin=None, extent=None):
+    def read(
+        self, name: str, begin: _Indices = None, extent: _Indices = None
+    ) -> numpy.ndarray:
         """A tensor, or ``extent`` elements from ``begin`` on in each dimension, as a numpy array.
 
         Arrays of BF16 need the package ml_dtypes; torch() does not.
@@ -175,7 +184,9 @@ class Checkpoint(collections.abc.Mapping):
             ) from None
         return elements.view(ml_dtypes.bfloat16)
 
-    def torch(self, name, begin=None, extent=None):
+    def torch(
+        self, name: str, begin: _Indices = None, extent: _Indices = None
+    ) -> torch.Tensor:
         """As read(), but a tensor of PyTorch, on the CPU."""
         import torch
 
@@ -184,7 +195,9 @@ class Checkpoint(collections.abc.Mapping):
             return torch.from_numpy(elements)
         return torch.from_numpy(elements.view("<i2")).view(torch.bfloat16)
 
-    def elements(self, name, begin=None, extent=None):
+    def elements(
+        self, name: str, begin: _Indices = None, extent: _Indices = None
+    ) -> numpy.ndarray:
         """As read(), but the elements of BF16 are their bits, as numbers of 16 bits."""
         tensor = self.tensors[name]
         begin = tuple(begin) if begin is not None else (0,) * len(tensor.shape)
@@ -242,7 +255,7 @@ class Checkpoint(collections.abc.Mapping):
         shape = (high[0] - low[0], *box.extent[1:]) if low else ()
         return rows.reshape(shape)
 
-    def verify(self):
+    def verify(self) -> list[str]:
         """Reads and checks every byte. A list of sentences, one for each error; empty: none found."""
         errors = []
         for name, file in self._files.items():

@@ -10,6 +10,8 @@ is compared with a digest, and `tutti ckpt`, tutti.ckpt and C++ programs read th
 Objects that are neither tensors nor numbers, strings or booleans are stored as DCP pickles them.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import fcntl
@@ -83,7 +85,14 @@ class Writer(StorageWriter):
         keep: how many of the newest checkpoints stay; 0: all.
     """
 
-    def __init__(self, folder=None, *, step, values=None, keep=0):
+    def __init__(
+        self,
+        folder: str | os.PathLike | None = None,
+        *,
+        step: int,
+        values: dict[str, bool | int | float | str] | None = None,
+        keep: int = 0,
+    ):
         if step < 0:
             raise ValueError(f"step is {step}; expected a number that is not negative")
         self.step = step
@@ -236,7 +245,7 @@ class Reader(StorageReader):
         step: which checkpoint of a folder; without it the newest that is not damaged.
     """
 
-    def __init__(self, path=None, *, step=None):
+    def __init__(self, path: str | os.PathLike | None = None, *, step: int | None = None):
         self._path = path and os.fspath(path)
         self._step = step
         self.checkpoint = None

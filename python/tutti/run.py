@@ -7,6 +7,8 @@ launch() starts ranks from a program or a notebook::
     losses = tutti.run.launch(train, (model, 0.1), ranks=4)
 """
 
+from __future__ import annotations
+
 import json
 import os
 import pathlib
@@ -15,6 +17,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 __all__ = ["LaunchError", "launch", "launcher", "main"]
 
@@ -33,7 +37,14 @@ class LaunchError(RuntimeError):
         self.report = report
 
 
-def launch(function, args=(), kwargs=None, *, ranks, options=()):
+def launch(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    ranks: int,
+    options: Sequence[str] = (),
+) -> list[Any]:
     """Calls ``function(*args, **kwargs)`` in ``ranks`` processes on this machine.
 
     Each process has RANK, WORLD_SIZE and the other variables of torchrun, so
@@ -104,13 +115,13 @@ def _run(command):
 _NO_LAUNCHER = "tutti: the launcher is not in this package and not in PATH"
 
 
-def launcher():
+def launcher() -> str:
     """The path of the program `tutti`."""
     own = pathlib.Path(__file__).parent / "bin" / "tutti"
     return str(own) if own.exists() else "tutti"
 
 
-def main():
+def main() -> None:
     """Replaces this process with `tutti` and its arguments."""
     program = launcher()
     try:

@@ -248,10 +248,12 @@ def futures_coalescing_and_shared_memory(rank, ranks):
 def a_training_is_that_of_gloo(rank, ranks):
     gloo = dist.new_group(backend="gloo", timeout=SECONDS)
     losses = []
-    for group in (None, gloo):
+    for group, hook in ((None, None), (gloo, None), (None, tutti.ddp_hook())):
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 3))
         ddp = torch.nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.001)
+        if hook:
+            ddp.register_comm_hook(None, hook)
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
         for step in range(5):
             torch.manual_seed(10 * step + rank)
@@ -260,7 +262,7 @@ def a_training_is_that_of_gloo(rank, ranks):
             loss.backward()
             optimizer.step()
         losses.append(loss.item())
-    assert losses[0] == losses[1], losses
+    assert losses[0] == losses[1] == losses[2], losses  # exact: a half of each gradient
 
 
 @test(2)
@@ -295,6 +297,25 @@ def different_calls_are_shown(rank, ranks):
         raise AssertionError("the call succeeded")
     except dist.DistBackendError as error:
         assert "Mismatch" in str(error) and "1000" in str(error) and "1001" in str(error), error
+
+
+@test(3)
+def narrow_types_are_added_as_wide_ones(rank, ranks):
+    for dtype in (torch.int16, torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2):
+        mine = [data(r, 12, torch.float32).abs().to(dtype) for r in range(ranks)]
+        expected = sum(one.float() for one in mine)
+        tensor = mine[rank].clone()
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor.float(), expected.to(dtype).float()), dtype
+        tensor = mine[rank].clone()
+        dist.reduce(tensor, 1)
+        assert torch.equal(tensor.float(), (expected if rank == 1 else mine[rank]).to(dtype).float()), dtype
+        output = torch.empty(4, dtype=dtype)
+        dist.reduce_scatter_tensor(output, mine[rank])
+        assert torch.equal(output.float(), expected.to(dtype).float()[4 * rank : 4 * rank + 4]), dtype
+    tensor = torch.full((3,), 30000, dtype=torch.int16)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [90000 - 65536] * 3, "as 16-bit integers overflow"
 
 
 @test(2)
