@@ -43,7 +43,8 @@ class OtherLibrary {
 };
 
 std::vector<Result<Membership>> join_all(OtherLibrary& library, int size, const std::string& name) {
-  std::vector<Result<Membership>> members(std::size_t(size), Membership{});
+  std::vector<Result<Membership>> members;
+  for (int rank = 0; rank < size; ++rank) members.emplace_back(Membership());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
