@@ -63,6 +63,17 @@ TEST_F(Starting, ANameThatOnlyTheOtherHostKnows) {
   EXPECT_THAT(ended.err, HasSubstr("node-a"));
 }
 
+// A pod's name is known some seconds after its start.
+TEST_F(Starting, NodeZeroWaitsForTheAddressOfItsOwnName) {
+  must(hosts().set_hosts_file(0, "127.0.0.1 localhost\n"));
+  Running first = start(0, node_at("node-a", 0, 2, "1", {world(), "once"}));
+  first.await_err("cannot find the address of host \"node-a\"");
+  must(hosts().set_hosts_file(0, "127.0.0.1 localhost\n" + Hosts::address(0) + " node-a\n"));
+  const Ended there = start(1, node(1, 2, "1", {world(), "once"})).wait(), here = first.wait();
+  EXPECT_EQ(here.code, 0) << here.err;
+  EXPECT_THAT(there.out, HasSubstr("rank 1 of 2: sum 3")) << there.err;
+}
+
 TEST_F(Starting, APortThatIsTakenNamesItsHolder) {
   Running holder = start(0, {"run", "-q", "python3", "-c",
                              "import socket, time\ns = socket.create_server(('10.77.0.1', 29501))\nprint('held', "

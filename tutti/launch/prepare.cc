@@ -13,7 +13,9 @@
 #include <ctime>
 #include <filesystem>
 #include <numeric>
+#include <thread>
 
+#include "tutti/base/deadline.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
@@ -35,6 +37,9 @@ constexpr std::size_t kLongestJob = 200;
 constexpr std::size_t kLettersOfRun = 16;
 constexpr int kMasterPort = 29500;                                 // torchrun's
 constexpr auto kShortestSilence = std::chrono::milliseconds(500);  // a busy node is sometimes silent for that long
+
+constexpr Duration kLongestUnnamed = std::chrono::minutes(1);  // until a host knows the address of its own name
+constexpr Duration kNameAgain = std::chrono::milliseconds(500);
 
 bool is_one_node(const NodesOptions& nodes) { return nodes.nodes == 1 && nodes.backend == RendezvousBackend::kStatic; }
 
@@ -82,6 +87,19 @@ Result<transport::Secret> secret_of(const JobOptions& options, bool one_node) {
           "or accept strangers with --insecure"};
 }
 
+// serving_addresses(), which in a pod may not know the pod's own name for its first seconds.
+Result<std::vector<transport::Address>> own_addresses(const transport::Address& wanted,
+                                                      rendezvous::Identity::OneHost one_host, Duration patience) {
+  const Deadline deadline = Deadline::after(std::min(patience, kLongestUnnamed));
+  for (bool told = false;; told = true) {
+    auto found = rendezvous::serving_addresses(wanted, "--master-addr", one_host);
+    const bool unnamed = !found.ok() && found.error().code == Code::kUnreachable && found.error().errno_value == 0;
+    if (!unnamed || deadline.expired()) return found;
+    if (!told) log::warn(found.error().detail + "; trying again for " + seconds_text(to_seconds(deadline.remaining())));
+    std::this_thread::sleep_for(std::min(kNameAgain, deadline.remaining()));
+  }
+}
+
 // Where node 0 (or the node with that address) serves and the others connect.
 Result<transport::Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
                                          int master_port) {
@@ -94,8 +112,9 @@ Result<transport::Address> store_address(const JobOptions& options, const std::s
   if (options.node != 0) return wanted;
   // A literal loopback address is intended: several agents on one machine. A name that resolves to one is a mistake.
   const bool meant = is_loopback_text(wanted);
-  const auto found = TUTTI_TRY(rendezvous::serving_addresses(
-      wanted, "--master-addr", meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo));
+  const auto found = TUTTI_TRY(
+      own_addresses(wanted, meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo,
+                    options.connect_timeout));
   return found.front();
 }
 
