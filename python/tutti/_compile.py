@@ -1,5 +1,8 @@
 """Compiles the module for a release of torch for which the package has none."""
 
+import contextlib
+import fcntl
+import os
 import pathlib
 import sys
 
@@ -7,7 +10,7 @@ _FOLDER = pathlib.Path(__file__).parent
 
 
 def build(name):
-    """Builds and loads the module with torch's own tools; the next import finds it in torch's cache."""
+    """Builds and loads the module with torch's own tools. The next import finds it in ~/.cache/tutti."""
     import torch
     from torch.utils import cpp_extension
 
@@ -18,17 +21,35 @@ def build(name):
             f"this package of tutti has no module for torch {torch.__version__}, and not what is "
             "needed to compile one; install the package of tutti that was made for it"
         )
-    print(f"tutti: compiling the module for torch {torch.__version__}, once", file=sys.stderr)
-    try:
-        return cpp_extension.load(
-            name=name,
-            sources=sources,
-            extra_include_paths=[str(_FOLDER / "include"), str(_FOLDER / "src")],
-            extra_cflags=["-O2", "-std=c++20", "-fvisibility=hidden"],
-            extra_ldflags=[f"-L{library}", "-ltutti", f"-Wl,-rpath,{library}"],
-        )
-    except (OSError, RuntimeError) as error:
-        raise ImportError(
-            f"the module of tutti for torch {torch.__version__} cannot be compiled; it needs g++ 12 "
-            f"or later and ninja: {error}"
-        ) from error
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    folder = cache / "tutti" / f"{name}-{sys.implementation.cache_tag}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(folder):
+        if not (folder / f"{name}.so").exists():
+            print(
+                f"tutti: compiling the module for torch {torch.__version__}, once: about two minutes",
+                file=sys.stderr,
+            )
+        try:
+            return cpp_extension.load(
+                name=name,
+                sources=sources,
+                extra_include_paths=[str(_FOLDER / "include"), str(_FOLDER / "src")],
+                extra_cflags=["-O2", "-std=c++20", "-fvisibility=hidden"],
+                extra_ldflags=[f"-L{library}", "-ltutti", f"-Wl,-rpath,{library}"],
+                build_directory=str(folder),
+            )
+        except (OSError, RuntimeError) as error:
+            raise ImportError(
+                f"the module of tutti for torch {torch.__version__} cannot be compiled; it needs "
+                f"g++ 12 or later and ninja: {error}"
+            ) from error
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder):
+    """Ranks of a host wait here. torch's own lock outlives a process that is killed."""
+    with open(folder / "tutti.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (folder / "lock").unlink(missing_ok=True)
+        yield
