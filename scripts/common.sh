@@ -144,6 +144,19 @@ python_for_tests() {
   [[ ! -x $1/bin/python ]] || export TUTTI_PYTHON=$1/bin/python
 }
 
+# torch_venv: sets `venv` to a virtual environment with PyTorch: the one that is active, else build/venv.
+torch_venv() {
+  venv=${VIRTUAL_ENV-}
+  if [[ -z $venv ]]; then
+    venv=$PWD/build/venv
+    [[ -x $venv/bin/python ]] || say "Making the virtual environment $venv"
+    [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  fi
+  "$venv/bin/python" -c 'import torch' 2>/dev/null && return
+  say "Installing PyTorch in $venv (2.5 GB with its CUDA libraries)"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check torch
+}
+
 # configure PRESET [cmake options]: quiet unless it fails.
 configure() {
   local log
