@@ -6,7 +6,8 @@ Use it in any PyTorch program on CPUs::
 
 From torch 2.15 on this needs no import. With older releases, ``import tutti`` first.
 
-tutti.ckpt reads checkpoints, and tutti.dcp saves and loads those of torch.distributed.checkpoint.
+tutti.ckpt reads checkpoints, tutti.dcp saves and loads those of torch.distributed.checkpoint,
+tutti.run starts jobs from Python, and tutti.plan predicts collectives.
 """
 
 import importlib
@@ -14,7 +15,7 @@ import sys
 
 from tutti.backend import ddp_hook, register, shared_memory
 
-__all__ = ["ckpt", "dcp", "ddp_hook", "register", "shared_memory"]
+__all__ = ["ckpt", "dcp", "ddp_hook", "plan", "register", "run", "shared_memory"]
 
 # Importing torch takes a second, so it is left to the program.
 if "torch" in sys.modules:
@@ -22,6 +23,6 @@ if "torch" in sys.modules:
 
 
 def __getattr__(name):
-    if name in ("ckpt", "dcp"):
+    if name in ("ckpt", "dcp", "plan", "run"):
         return importlib.import_module("tutti." + name)
     raise AttributeError(f"module 'tutti' has no attribute {name!r}")

@@ -11,7 +11,7 @@ import signal
 import sys
 import unittest
 
-from tutti import run
+from tutti import plan, run
 
 # Functions of this module, as a rank imports it: not of "__main__".
 sys.path.insert(0, os.path.dirname(__file__))
@@ -57,6 +57,18 @@ class Launch(unittest.TestCase):
             run.launch(math.sqrt, (4,), ranks=1, options=["--max-restart", "1"])
         self.assertEqual(raised.exception.code, 2)
         self.assertIn("--max-restarts", shown.getvalue())
+
+
+class Plan(unittest.TestCase):
+    def test_predictions_are_objects(self):
+        found = plan.predict("all_reduce", ranks=4, bytes="64K", algorithm="all")
+        self.assertIn("ring", [one["algorithm"] for one in found])
+        self.assertTrue(all(one["us"] >= one["bound_us"] for one in found))
+        self.assertEqual(plan.predict("pipeline", stages=2, microbatches=4)[0]["ranks"], 2)
+
+    def test_a_wrong_option_is_told_with_the_nearest(self):
+        with self.assertRaisesRegex(ValueError, "--bytes"):
+            plan.predict("all_reduce", ranks=4, byte=1)
 
 
 if __name__ == "__main__":
