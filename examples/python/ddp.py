@@ -1,4 +1,4 @@
-"""DistributedDataParallel on the engine of Tutti: what a program for Gloo becomes by one word.
+"""DistributedDataParallel on the backend of Tutti: what a program for Gloo becomes by one word.
 
     tutti run -n 2 examples/python/ddp.py
 """

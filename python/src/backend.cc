@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tutti/base/deadline.h"
 #include "tutti/runtime/init.h"
 
 namespace tutti::python {
@@ -13,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMostUnderWay = 32;  // calls that are kept before those that have ended are sorted out
+constexpr Duration kLongestFarewell = std::chrono::seconds(10);  // for calls under way at a shutdown
 
 // Python code may wait for the GIL while this thread blocks.
 class WithoutGil {
@@ -45,7 +46,8 @@ rendezvous::ForeignStore store_of(const c10::intrusive_ptr<c10d::Store>& store) 
                 store->wait({key}, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(limit)));
                 const std::vector<std::uint8_t> value = store->get(key);
                 return std::string(value.begin(), value.end());
-              }};
+              },
+          .add = [store](const std::string& key) { return store->add(key, 1); }};
 }
 
 // That of torch's default group, within which the other groups are made.
@@ -95,10 +97,15 @@ TuttiBackend::TuttiBackend(Group group, milliseconds timeout)
 
 TuttiBackend::~TuttiBackend() { leave(); }
 
-Group TuttiBackend::group() const {
+Group TuttiBackend::group_or_none() const {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(group_, "tutti: this process group was shut down");
   return group_;
+}
+
+Group TuttiBackend::group() const {
+  Group group = group_or_none();
+  TORCH_CHECK(group, "tutti: this process group was shut down");
+  return group;
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> TuttiBackend::getBackendOptions() {
@@ -106,7 +113,9 @@ c10::intrusive_ptr<c10d::Backend::Options> TuttiBackend::getBackendOptions() {
 }
 
 c10d::ErrorType TuttiBackend::getError() {
-  const Status status = group().status();
+  const Group group = group_or_none();
+  if (!group) return c10d::ErrorType::COMM_ERROR;
+  const Status status = group.status();
   if (status.ok()) return c10d::ErrorType::SUCCESS;
   return status.error().code == Code::kTimeout ? c10d::ErrorType::TIMEOUT : c10d::ErrorType::COMM_ERROR;
 }
@@ -116,15 +125,29 @@ void TuttiBackend::abort() {
   group().abort({.code = Code::kAborted, .detail = "torch.distributed aborted the group"});
 }
 
+void TuttiBackend::shutdown() {
+  {
+    const std::lock_guard lock(world_mutex);
+    if (world.lock().get() == this) world.reset();
+  }
+  leave();
+}
+
 // The handles of calls may outlive this, and keep the buffers of their calls themselves.
 void TuttiBackend::leave() {
   const WithoutGil without_gil;
+  std::vector<std::shared_ptr<Submitted>> under_way;  // outlives the group, whose calls use these buffers
   Group leaving;
-  std::vector<std::shared_ptr<Submitted>> under_way;
   {
     const std::lock_guard lock(mutex_);
     leaving = std::exchange(group_, Group());
     under_way.swap(under_way_);
+  }
+  const Deadline deadline = Deadline::after(kLongestFarewell);
+  for (const auto& call : under_way) {
+    if (call->complete_within(deadline.remaining())) continue;
+    leaving.abort({.code = Code::kAborted, .detail = "the process group was shut down before its calls had ended"});
+    call->complete();
   }
 }
 
@@ -179,16 +202,30 @@ TuttiBackend::WorkHandle TuttiBackend::start(CallOwner call, bool asynchronous, 
     const Status status = group.run(call->requests.front());
     auto ended = std::make_shared<Submitted>(std::move(call), status, handle->end_of_profile());
     handle->begin(std::move(ended));
+    sweep();
     return handle;
   }
+  sweep();
   Works works = group.submit(std::span<const Request>(call->requests));
   auto submitted = std::make_shared<Submitted>(std::move(call), std::move(works), handle->end_of_profile());
   handle->begin(submitted);
   const std::lock_guard lock(mutex_);
-  if (under_way_.size() >= kMostUnderWay) std::erase_if(under_way_, [](const auto& other) { return other->done(); });
   if (coalesced_) coalesced_->push_back(submitted);
   under_way_.push_back(std::move(submitted));
   return handle;
+}
+
+// Forgets calls that have ended, once their results are where they belong: nobody may have waited for them.
+void TuttiBackend::sweep() {
+  std::vector<std::shared_ptr<Submitted>> ended;  // goes without the lock: a tensor may take the GIL
+  {
+    const std::lock_guard lock(mutex_);
+    const auto first =
+        std::partition(under_way_.begin(), under_way_.end(), [](const auto& call) { return !call->done(); });
+    ended.assign(std::make_move_iterator(first), std::make_move_iterator(under_way_.end()));
+    under_way_.erase(first, under_way_.end());
+  }
+  for (const auto& call : ended) call->complete();
 }
 
 TuttiBackend::WorkHandle TuttiBackend::already_done(CallOwner call) {
@@ -437,6 +474,8 @@ TuttiBackend::WorkHandle TuttiBackend::reduce_scatter(Tensors& outputs, std::vec
   const Reduction reduction = reduction_of(options.reduceOp);
   std::vector<std::size_t> splits;
   for (const at::Tensor& input : inputs.front()) splits.push_back(std::size_t(input.numel()));
+  TORCH_CHECK(splits[std::size_t(rank_)] == std::size_t(output.numel()), "tutti: reduce_scatter: the output has ",
+              output.numel(), " elements, and this rank's input ", splits[std::size_t(rank_)]);
   const bool even = std::all_of(splits.begin(), splits.end(), [&](std::size_t split) { return split == splits[0]; });
   Request request{.kind = even ? Kind::kReduceScatter : Kind::kReduceScatterV,
                   .dtype = reduced_type_of(output),
@@ -557,7 +596,7 @@ TuttiBackend::WorkHandle TuttiBackend::barrier(const c10d::BarrierOptions& optio
   return start(std::move(call), options);
 }
 
-// In the words that PyTorch's users know. A limit of 0 means at once.
+// With the sentences that PyTorch's users know. A limit of 0 means at once.
 void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const milliseconds limit = std::max(limit_of(options.timeout, timeout_), milliseconds(1));
   const Status status = group().monitored_barrier(limit);
@@ -565,17 +604,17 @@ void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   Error error = status.error();
   std::string late;
   for (const int r : error.ranks) late += (late.empty() ? "" : ", ") + std::to_string(r);
-  std::string words = "Rank " + std::to_string(rank_);
+  std::string sentence = "Rank " + std::to_string(rank_);
   if (rank_ != 0) {
-    words += " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. ";
+    sentence += " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. ";
   } else if (options.timeout == milliseconds(0) || late.empty()) {
-    words += " timed out in monitoredBarrier. ";
+    sentence += " timed out in monitoredBarrier. ";
   } else if (wait_all_ranks) {
-    words = "Ranks " + late + " failed to pass monitoredBarrier. ";
+    sentence = "Ranks " + late + " failed to pass monitoredBarrier. ";
   } else {
-    words = "Rank " + std::to_string(error.ranks.front()) + " failed to pass monitoredBarrier. ";
+    sentence = "Rank " + std::to_string(error.ranks.front()) + " failed to pass monitoredBarrier. ";
   }
-  error.detail = words + error.detail;
+  error.detail = sentence + error.detail;
   raise(error);
 }
 

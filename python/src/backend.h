@@ -28,7 +28,7 @@ class TuttiBackend final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   c10d::ErrorType getError() override;
   void abort() override;
-  void shutdown() override { leave(); }
+  void shutdown() override;
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
   void startCoalescing() override;
@@ -66,7 +66,8 @@ class TuttiBackend final : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   at::Tensor allocateTensor(long elements, at::TensorOptions options) override;
 
-  Group group() const;  // throws after shutdown()
+  Group group() const;          // throws after shutdown()
+  Group group_or_none() const;  // empty after shutdown()
 
  private:
   using CallOwner = std::unique_ptr<Call>;
@@ -80,6 +81,7 @@ class TuttiBackend final : public c10d::Backend {
   void add_reduce_scatter_single(Call& call, const at::Tensor& output, const at::Tensor& input,
                                  const c10d::ReduceOp& op);
   std::vector<std::size_t> splits_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) const;
+  void sweep();
   void leave();
 
   std::atomic<std::chrono::milliseconds> timeout_;

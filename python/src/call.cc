@@ -2,23 +2,34 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 namespace tutti::python {
+namespace {
+
+// On any thread, also for tensors of an inference mode.
+void copy_into(const at::Tensor& to, const at::Tensor& from) {
+  const c10::InferenceMode inference(to.is_inference());
+  const at::NoGradGuard no_grad;
+  to.copy_(from);
+}
+
+}  // namespace
 
 at::Tensor Call::input(const at::Tensor& tensor) { return kept_.emplace_back(tensor.contiguous()); }
 
 at::Tensor Call::output(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) return kept_.emplace_back(tensor);
   const at::Tensor dense = kept_.emplace_back(at::empty(tensor.sizes(), tensor.options()));
-  copies_.push_back([tensor, dense] { tensor.copy_(dense); });
+  copies_.push_back([tensor, dense] { copy_into(tensor, dense); });
   return dense;
 }
 
-// A tensor without holes is used in the order of its memory, which is the same on all ranks.
+// Elements are counted in the order of the indices, since ranks may have them in different orders in memory.
 at::Tensor Call::in_place(const at::Tensor& tensor) {
-  if (tensor.is_non_overlapping_and_dense()) return kept_.emplace_back(tensor);
+  if (tensor.is_contiguous()) return kept_.emplace_back(tensor);
   const at::Tensor dense = kept_.emplace_back(tensor.contiguous());
-  copies_.push_back([tensor, dense] { tensor.copy_(dense); });
+  copies_.push_back([tensor, dense] { copy_into(tensor, dense); });
   return dense;
 }
 
@@ -26,7 +37,7 @@ at::Tensor Call::reducible(const at::Tensor& tensor, bool is_output) {
   const auto wider = wider_type_of(tensor.scalar_type());
   if (!wider) return tensor;
   const at::Tensor copy = kept_.emplace_back(tensor.to(*wider).contiguous());
-  if (is_output) copies_.push_back([tensor, copy] { tensor.copy_(copy); });
+  if (is_output) copies_.push_back([tensor, copy] { copy_into(tensor, copy); });
   return copy;
 }
 
@@ -51,7 +62,7 @@ at::Tensor Call::outputs_as_one(const Tensors& tensors) {
   copies_.push_back([tensors, all] {
     std::int64_t begin = 0;
     for (const at::Tensor& tensor : tensors) {
-      tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+      copy_into(tensor, all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
       begin += tensor.numel();
     }
   });
@@ -63,7 +74,6 @@ std::span<const std::size_t> Call::keep(std::vector<std::size_t> splits) {
 }
 
 void Call::copy_out() {
-  const at::NoGradGuard no_grad;
   for (const auto& copy : copies_) copy();
   copies_.clear();
 }

@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
+#include <unistd.h>
 
 #include "backend.h"
 
@@ -11,13 +12,17 @@ namespace {
 
 namespace py = pybind11;
 
-// Hands out memory of a group's shared heap as CPU tensors. Never destroyed: tensors may outlive everything.
+// Hands out memory of a group's shared heap as CPU tensors. Never destroyed: tensors may outlive everything. A process
+// that is forked cannot read that memory, and after the shutdown of the group there is none: both get ordinary memory.
 class SharedMemoryAllocator final : public c10::Allocator {
  public:
-  explicit SharedMemoryAllocator(Group group) : group_(std::move(group)) {}
+  explicit SharedMemoryAllocator(const c10::intrusive_ptr<TuttiBackend>& backend) : backend_(backend) {}
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    auto memory = group_.allocate(bytes);
+    const auto backend = ::getpid() == process_ ? backend_.lock() : c10::intrusive_ptr<TuttiBackend>();
+    const Group group = backend ? backend->group_or_none() : Group();
+    if (!group || bytes == 0) return otherwise_->allocate(bytes);
+    auto memory = group.allocate(bytes);
     if (!memory.ok()) raise(memory.error());
     auto* const owner = new std::shared_ptr<std::byte>(*std::move(memory));
     return {owner->get(), owner, &SharedMemoryAllocator::free, at::Device(at::kCPU)};
@@ -28,7 +33,9 @@ class SharedMemoryAllocator final : public c10::Allocator {
  private:
   static void free(void* owner) { delete static_cast<std::shared_ptr<std::byte>*>(owner); }
 
-  const Group group_;
+  c10::weak_intrusive_ptr<TuttiBackend> backend_;
+  c10::Allocator* const otherwise_ = c10::GetCPUAllocator();
+  const pid_t process_ = ::getpid();
 };
 
 constexpr std::uint8_t kPriority = 100;
@@ -37,7 +44,7 @@ constexpr std::uint8_t kPriority = 100;
 class SharedMemory {
  public:
   explicit SharedMemory(const c10::intrusive_ptr<TuttiBackend>& backend)
-      : allocator_(new SharedMemoryAllocator(backend->group())) {}
+      : allocator_(new SharedMemoryAllocator(backend)) {}
   void enter() {
     before_ = c10::GetCPUAllocator();
     c10::SetCPUAllocator(allocator_, kPriority);
@@ -58,7 +65,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.attr("torch_version") = TORCH_VERSION;
   py::class_<TuttiBackend, c10d::Backend, c10::intrusive_ptr<TuttiBackend>>(module, "TuttiBackend");
   py::class_<SharedMemory>(module, "SharedMemory")
-      .def(py::init<const c10::intrusive_ptr<TuttiBackend>&>())
+      .def(py::init<const c10::intrusive_ptr<TuttiBackend>&>(), py::call_guard<py::gil_scoped_release>())
       .def("enter", &SharedMemory::enter)
       .def("leave", &SharedMemory::leave);
   module.def("create", [](const c10d::DistributedBackendOptions& options, const py::object&) {

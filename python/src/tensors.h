@@ -15,7 +15,7 @@ using Tensors = std::vector<at::Tensor>;
 
 [[noreturn]] void raise(const Error& error);  // as torch.distributed.DistBackendError
 
-// The elements of a tensor as a verb counts them. Types that no reduction of ours knows travel as bytes.
+// The elements of a tensor as a verb counts them. Types that no reduction of ours knows are transferred as bytes.
 struct Elements {
   DType dtype;
   std::size_t per;  // of `dtype` in one element of the tensor

@@ -18,8 +18,9 @@ std::vector<Work> Submitted::all_works() const {
 
 bool Submitted::done() const {
   if (settled_.load()) return true;
-  const std::vector<Work> all = all_works();
-  return std::all_of(all.begin(), all.end(), [](const Work& work) { return work.done(); });
+  for (std::size_t i = 0; i < works_.size(); ++i)
+    if (!works_[i].done()) return false;
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->done(); });
 }
 
 void Submitted::complete() {
@@ -48,7 +49,11 @@ void Submitted::settle(Status status) {
     const std::lock_guard lock(mutex_);
     if (settled_.load()) return;
     status_ = std::move(status);
-    if (status_.ok()) call_->copy_out();
+    try {
+      if (status_.ok()) call_->copy_out();
+    } catch (const std::exception& error) {
+      status_ = Error{.code = Code::kInternal, .detail = std::string("the result cannot be copied: ") + error.what()};
+    }
     settled_.store(true);
     future = future_;
   }
@@ -113,7 +118,7 @@ bool TorchWork::wait(std::chrono::milliseconds timeout) {
   } else if (!submitted_->complete_within(timeout)) {
     raise(Error{.code = Code::kTimeout,
                 .detail = std::string(submitted_->call().title) + " has not ended after " +
-                          std::to_string(timeout.count()) + " ms; it goes on"});
+                          std::to_string(timeout.count()) + " ms; it is still running"});
   }
   if (!submitted_->status().ok()) raise(submitted_->status().error());
   return true;

@@ -1,4 +1,4 @@
-"""Tutti for Python: an engine for torch.distributed, and the launcher `tutti run`.
+"""Tutti for Python: a backend of torch.distributed, and the launcher `tutti run`.
 
 Use it in any PyTorch program on CPUs::
 
@@ -11,14 +11,24 @@ tutti.run starts jobs from Python, and tutti.plan predicts collectives.
 """
 
 import importlib
+import importlib.metadata
 import sys
 
 from tutti.backend import ddp_hook, register, shared_memory
 
 __all__ = ["ckpt", "dcp", "ddp_hook", "plan", "register", "run", "shared_memory"]
 
-# Importing torch takes a second, so it is left to the program.
-if "torch" in sys.modules:
+
+def _torch_asks_for_backends():
+    """Whether torch looks for the entry point of this package, so that it need not be imported here."""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return [int(part) for part in version.split(".")[:2]] >= [2, 15]
+
+
+if "torch" in sys.modules or not _torch_asks_for_backends():
     register()
 
 

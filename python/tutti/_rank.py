@@ -9,19 +9,27 @@ import time
 import traceback
 
 
+def _dumps(result):
+    try:
+        import cloudpickle as pickler  # also for classes of a notebook
+    except ImportError:
+        pickler = pickle
+    return pickler.dumps(result)
+
+
 def main(folder):
     path, call = pickle.loads(pathlib.Path(folder, "call").read_bytes())
     sys.path[:] = path
     try:
         function, args, kwargs = pickle.loads(call)
-        result = function(*args, **kwargs)
-        pathlib.Path(folder, f"result-{os.environ['RANK']}").write_bytes(pickle.dumps(result))
+        result = _dumps(function(*args, **kwargs))
+        pathlib.Path(folder, f"result-{os.environ['RANK']}").write_bytes(result)
     except Exception:
         text = traceback.format_exc()
         # In torchrun's form; the report of the job quotes it.
         if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-            said = {"message": text, "extraInfo": {"timestamp": int(time.time())}}
-            pathlib.Path(file).write_text(json.dumps({"message": said}))
+            error = {"message": text, "extraInfo": {"timestamp": int(time.time())}}
+            pathlib.Path(file).write_text(json.dumps({"message": error}))
         sys.stderr.write(text)
         sys.exit(1)
 

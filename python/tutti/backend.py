@@ -62,12 +62,13 @@ def ddp_hook(group=None):
 
     def hook(state, bucket):
         gradients = bucket.buffer()
-        buffer = buffers.get(bucket.index())
+        key = id(bucket.parameters()[0]), gradients.dtype
+        buffer = buffers.get(key)
         if buffer is None or buffer.numel() != gradients.numel():  # buckets change after the first step
             buffer = backend.allocate_tensor(
                 gradients.numel(), dtype=gradients.dtype, device=gradients.device
             )
-            buffers[bucket.index()] = buffer
+            buffers[key] = buffer
         buffer.copy_(gradients)
         work = dist.all_reduce(buffer, dist.ReduceOp.AVG, group=group, async_op=True)
         return work.get_future().then(lambda future: future.value()[0])
@@ -79,7 +80,11 @@ def _backend_of(group, caller):
     import torch
     import torch.distributed as dist
 
-    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    group = group or dist.group.WORLD
+    if group is None:
+        raise RuntimeError(f'{caller}: call init_process_group("tutti") first')
+    backend = group._get_backend(torch.device("cpu"))
+    backend = getattr(backend, "wrapped_pg", backend)  # under TORCH_DISTRIBUTED_DEBUG=DETAIL
     if not isinstance(backend, _load().TuttiBackend):
         raise TypeError(
             f"{caller} needs a process group with the backend tutti, and this one has {backend.name()}"
@@ -92,10 +97,11 @@ def shared_memory(group=None):
     """CPU tensors that are made inside are in memory that the other ranks of this host read directly.
 
     Collectives copy nothing then, which is several times faster. Put the model, its wrapper and
-    the first training step inside, so that parameters, gradients and buckets are made there.
+    the training inside, at least its first two steps: DistributedDataParallel makes its buckets
+    anew in the second.
 
-    A process that is forked, such as a worker of a DataLoader, cannot read these tensors. So make
-    datasets outside.
+    A process that is forked, such as a worker of a DataLoader, cannot read these tensors, and makes
+    its own in ordinary memory. So make datasets outside.
 
     Args:
         group: a process group with the backend "tutti"; the default group if it is None.

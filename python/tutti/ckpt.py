@@ -90,7 +90,10 @@ def open(path: str | os.PathLike, step: int | None = None) -> Checkpoint:
     """
     path = os.fspath(path)
     if os.path.exists(os.path.join(path, _MANIFEST)):
-        return Checkpoint(path)
+        checkpoint = Checkpoint(path)
+        if step not in (None, checkpoint.step):
+            raise CheckpointError(f"{path} is the checkpoint of step {checkpoint.step}, not of {step}")
+        return checkpoint
     if not os.path.isdir(path):
         raise CheckpointError(f"there is no folder {path}")
     known = steps(path)
@@ -131,6 +134,9 @@ class Checkpoint(collections.abc.Mapping[str, numpy.ndarray]):
         manifest = _read_manifest(os.path.join(path, _MANIFEST))
         try:
             self.step = manifest["step"]
+            own_name = re.fullmatch(r"step-(\d+)", os.path.basename(os.path.abspath(path)))
+            if own_name and int(own_name[1]) != self.step:
+                raise CheckpointError(f"{path} holds the checkpoint of step {self.step}: was it renamed?")
             self.values, self.data, self.layout, self.versions = (
                 {name: _value(value) for name, value in manifest[key].items()}
                 for key in ("values", "data", "layout", "versions")
@@ -149,6 +155,34 @@ class Checkpoint(collections.abc.Mapping[str, numpy.ndarray]):
                 raise CheckpointError(f"{path}: {name} cannot be read: {error.strerror}") from error
             if size != file["bytes"]:
                 raise CheckpointError(f"{path}: {name} has {size} bytes, expected {file['bytes']}")
+        self._check_boxes()
+
+    def _check_boxes(self):
+        """The boxes of a tensor cover it once, and those of a file fill it."""
+        left = {name: file["bytes"] - file["header_bytes"] for name, file in self._files.items()}
+        for name, tensor in self.tensors.items():
+            item, elements = numpy.dtype(_NUMPY[tensor.dtype]).itemsize, 0
+            for box in tensor.boxes:
+                file, size = self._files.get(box.file), math.prod(box.extent) * item
+                inside = len(box.begin) == len(box.extent) == len(tensor.shape) and all(
+                    0 <= b and 0 <= e and b + e <= whole
+                    for b, e, whole in zip(box.begin, box.extent, tensor.shape)
+                )
+                if (
+                    not inside
+                    or file is None
+                    or file["header_bytes"] < 8
+                    or not file["header_bytes"] <= box.offset <= file["bytes"] - size
+                    or len(box.crc32c) != 8 * -(-size // self._chunk)
+                ):
+                    raise CheckpointError(f"{self.path}: the manifest has a wrong box of {name}")
+                elements += math.prod(box.extent)
+                left[box.file] -= size
+            if elements != math.prod(tensor.shape) or _overlap(tensor.boxes):
+                raise CheckpointError(f"{self.path}: the boxes of {name} do not cover it once")
+        for name, rest in left.items():
+            if rest != 0:
+                raise CheckpointError(f"{self.path}: {name} has {rest} bytes that belong to no tensor")
 
     def __len__(self):
         return len(self.tensors)
@@ -275,6 +309,23 @@ class Checkpoint(collections.abc.Mapping[str, numpy.ndarray]):
                 except CheckpointError as error:
                     errors.append(str(error))
         return errors
+
+
+def _overlap(boxes):
+    """Whether two boxes have an element in common."""
+    if not boxes or not boxes[0].begin:
+        return len(boxes) > 1
+    ordered = sorted((box for box in boxes if math.prod(box.extent)), key=lambda box: box.begin)
+    for i, box in enumerate(ordered):
+        end = [b + e for b, e in zip(box.begin, box.extent)]
+        for other in ordered[i + 1 :]:
+            if other.begin[0] >= end[0]:
+                break
+            if all(b < e for b, e in zip(other.begin, end)) and all(
+                b < o + f for b, o, f in zip(box.begin, other.begin, other.extent)
+            ):
+                return True
+    return False
 
 
 def compose(manifest):

@@ -13,16 +13,19 @@ Objects that are neither tensors nor numbers, strings or booleans are stored as 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import fcntl
 import io
 import json
 import math
+import operator
 import os
 import secrets
 import shutil
 import socket
 import time
+import warnings
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
@@ -57,11 +60,28 @@ _WRITE_LOCK = ".write.lock"  # as tutti/checkpoint/folder/folder_lock.cc: one wr
 
 @dataclasses.dataclass(frozen=True)
 class _Share:
-    """What the coordinator tells each rank of the checkpoint that is being made."""
+    """What each rank gets from the coordinator for the checkpoint that is being made."""
 
-    draft: str
+    partial: str
     mark: str  # in all files of one checkpoint
     file: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Now:
+    """The save that runs, on the coordinator."""
+
+    folder: str
+    step: int
+    ranks: int
+
+    @property
+    def final(self):
+        return os.path.join(self.folder, ckpt.folder_name(self.step))
+
+    @property
+    def partial(self):
+        return os.path.join(self.folder, f".{ckpt.folder_name(self.step)}.partial")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,23 +113,33 @@ class Writer(StorageWriter):
         values: dict[str, bool | int | float | str] | None = None,
         keep: int = 0,
     ):
-        if step < 0:
+        self.step = operator.index(step)
+        if self.step < 0:
             raise ValueError(f"step is {step}; expected a number that is not negative")
-        self.step = step
+        for name, value in (values or {}).items():
+            if not _is_value(value):
+                raise TypeError(f"values[{name!r}] is {value!r}; expected bool, int, float or str")
         self.keep = keep
         self._folder = folder and os.fspath(folder)
         self._values = dict(values or {})
         self._locked = None
-        self._ranks = 0
+        self._now = None
 
     def reset(self, checkpoint_id=None):
         if checkpoint_id is not None:
             self._folder = os.fspath(checkpoint_id)
-        if not self._folder:
-            raise ValueError("tutti.dcp.Writer has no folder: Writer(folder, step=...)")
+
+    def _release(self):
+        locked, self._locked = self._locked, None
+        if locked:
+            locked.close()
 
     def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
-        pass
+        self._release()  # of a save that failed: DCP ends such a one without a word to the writer
+        if not self._folder:
+            raise ValueError("tutti.dcp.Writer has no folder: Writer(folder, step=...)")
+        if kwargs.get("use_collectives") is False:
+            raise ValueError("tutti.dcp.Writer needs save(use_collectives=True)")
 
     def prepare_local_plan(self, plan):
         for item in plan.items:
@@ -121,17 +151,29 @@ class Writer(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans):
+        if not all(getattr(plan, "usable", True) for plan in plans):
+            raise ValueError("tutti.dcp.Writer needs a planner with enable_plan_caching=False")
         os.makedirs(self._folder, exist_ok=True)
         self._locked = _take_lock(os.path.join(self._folder, _WRITE_LOCK))
-        draft = os.path.join(self._folder, f".{ckpt.folder_name(self.step)}.partial")
-        shutil.rmtree(draft, ignore_errors=True)
-        os.mkdir(draft)
+        try:
+            return self._begin(plans)
+        except BaseException:
+            self._release()
+            raise
+
+    def _begin(self, plans):
+        for name in os.listdir(self._folder):  # of saves that were killed
+            if name.startswith(".step-") and name.endswith((".partial", ".removed")):
+                shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+        self._now = _Now(self._folder, self.step, len(plans))
+        os.mkdir(self._now.partial)
         mark = secrets.token_hex(8)
-        self._ranks = len(plans)
         return [
             dataclasses.replace(
                 plan,
-                storage_data=_Share(draft, mark, f"model-{rank:05d}-of-{len(plans):05d}.safetensors"),
+                storage_data=_Share(
+                    self._now.partial, mark, f"model-{rank:05d}-of-{len(plans):05d}.safetensors"
+                ),
             )
             for rank, plan in enumerate(plans, 1)
         ]
@@ -166,12 +208,11 @@ class Writer(StorageWriter):
 
     def finish(self, metadata, results):
         try:
-            self._finish(metadata, [one for of_rank in results for one in of_rank])
+            self._finish(self._now, metadata, [one for of_rank in results for one in of_rank])
         finally:
-            locked, self._locked = self._locked, None
-            locked.close()
+            self._release()
 
-    def _finish(self, metadata, results):
+    def _finish(self, now, metadata, results):
         values = dict(self._values)
         files, tensors, objects = {}, {}, []
         for result in results:
@@ -191,6 +232,10 @@ class Writer(StorageWriter):
             if isinstance(about, dcp_metadata.TensorStorageMetadata) and name not in tensors:
                 dtype, size = _DTYPES[about.properties.dtype], list(about.size)
                 tensors[name] = {"dtype": dtype, "shape": size, "boxes": []}
+        for name, entry in tensors.items():
+            written = sum(math.prod(box["extent"]) for box in entry["boxes"])
+            if written != math.prod(entry["shape"]):
+                raise ckpt.CheckpointError(f"the ranks wrote {written} elements of {name} {entry['shape']}")
         if metadata.planner_data:
             values[_PATHS] = json.dumps(metadata.planner_data)
         if objects:
@@ -199,32 +244,29 @@ class Writer(StorageWriter):
             {
                 "format": "tutti checkpoint",
                 "version": 1,
-                "step": self.step,
+                "step": now.step,
                 "values": {name: _in_json(value) for name, value in values.items()},
                 "data": {},
-                "layout": {"ranks": self._ranks},
+                "layout": {"ranks": now.ranks},
                 "versions": {"torch": torch.__version__},
                 "chunk_bytes": _CHUNK,
                 "files": [files[name] for name in sorted(files)],
                 "tensors": tensors,
             }
         )
-        final = os.path.join(self._folder, ckpt.folder_name(self.step))
-        draft = os.path.join(self._folder, f".{ckpt.folder_name(self.step)}.partial")
-        with _new_file(os.path.join(draft, "manifest.json")) as file:
+        with _new_file(os.path.join(now.partial, "manifest.json")) as file:
             file.write(text)
-        _sync(draft)
-        _remove(final)  # one of the same step, from an attempt before
-        os.rename(draft, final)
-        _sync(self._folder)
-        latest = os.path.join(self._folder, ".latest.partial")
+        _sync(now.partial)
+        _rename_over(now.partial, now.final)
+        _sync(now.folder)
+        latest = os.path.join(now.folder, ".latest.partial")
         with _new_file(latest) as file:
-            file.write(ckpt.folder_name(self.step).encode())
-        os.rename(latest, os.path.join(self._folder, "latest"))
+            file.write(ckpt.folder_name(now.step).encode())
+        os.rename(latest, os.path.join(now.folder, "latest"))
         if self.keep > 0:
-            known = [step for step in ckpt.steps(self._folder) if step <= self.step]
+            known = [step for step in ckpt.steps(now.folder) if step <= now.step]
             for step in known[: -self.keep]:
-                _remove(os.path.join(self._folder, ckpt.folder_name(step)))
+                _remove(os.path.join(now.folder, ckpt.folder_name(step)))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id):
@@ -292,9 +334,14 @@ class Reader(StorageReader):
         self._open()
 
     def prepare_local_plan(self, plan):
-        return plan
+        return dataclasses.replace(plan, storage_data=self._open().step)
 
     def prepare_global_plan(self, plans):
+        found = sorted({plan.storage_data for plan in plans})
+        if len(found) > 1:
+            raise ckpt.CheckpointError(
+                f"the ranks found different checkpoints in {self._path}, of steps {found}: give Reader(step=...)"
+            )
         return plans
 
     def read_data(self, plan, planner):
@@ -338,9 +385,15 @@ def _as_value(pickled):
         value = torch.load(io.BytesIO(pickled), weights_only=True)
     except Exception:  # an object of a class that is not allowed: it stays a pickle
         return None
-    if type(value) is int and not -(2**63) <= value < 2**63:
-        return None
-    return value if type(value) in (bool, int, float, str) else None
+    return value if _is_value(value) else None
+
+
+def _is_value(value):
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is str:
+        return not any("\ud800" <= letter <= "\udfff" for letter in value)  # half of a letter
+    return type(value) in (bool, float)
 
 
 def _in_json(value):
@@ -370,7 +423,7 @@ def _write_file(share, tensors):
         "header_crc32c": f"{crc32c(text):08x}",
     }
     results = []
-    with _new_file(os.path.join(share.draft, share.file)) as out:
+    with _new_file(os.path.join(share.partial, share.file)) as out:
         out.write(text)
         offset = len(text)
         for index, _, data, _, begin, extent in tensors:
@@ -421,13 +474,33 @@ def _remove(checkpoint):
     shutil.rmtree(removed, ignore_errors=True)
 
 
+def _rename_over(partial, final):
+    """Gives a checkpoint its name. One of that name, from an earlier attempt, goes only then."""
+    exchange = 2  # RENAME_EXCHANGE
+    at_cwd = -100
+    if os.path.exists(final):
+        names = os.fsencode(partial), os.fsencode(final)
+        libc = ctypes.CDLL(None)
+        if libc.renameat2(at_cwd, names[0], at_cwd, names[1], exchange) == 0:
+            shutil.rmtree(partial, ignore_errors=True)
+            return
+        _remove(final)  # a file system that cannot exchange
+    os.rename(partial, final)
+
+
 class _Lock:
     def __init__(self, path, file):
         self._path, self._file = path, file
 
     def close(self):
-        os.unlink(self._path)  # before the lock goes, so that none is left behind
+        if self._file.closed:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(self._file.fileno()).st_ino == os.stat(self._path).st_ino:
+                os.unlink(self._path)  # before the lock goes, so that none is left behind
         self._file.close()
+
+    __del__ = close
 
 
 def _take_lock(path):
@@ -436,7 +509,10 @@ def _take_lock(path):
         file = open(path, "a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                warnings.warn(f"{path}: this file system has no locks: let one job at a time save there", stacklevel=2)
+                return _Lock(path, file)
             file.seek(0)
             holder = file.readline().strip() or "another process"
             file.close()

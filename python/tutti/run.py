@@ -20,6 +20,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+_GRACE = 30  # seconds for a job to end after Ctrl-C
+
 __all__ = ["LaunchError", "launch", "launcher", "main"]
 
 
@@ -65,43 +67,47 @@ def launch(
     with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
         pathlib.Path(folder, "call").write_bytes(_pickled(function, args, kwargs or {}))
         report = pathlib.Path(folder, "report.json")
-        command = [launcher(), "run", "-q", "-n", str(ranks), "--report", str(report), *options]
+        command = ["run", "-q", "-n", str(ranks), "--report", str(report), *options]
         code = _run([*command, sys.executable, "-m", "tutti._rank", folder])
         if code != 0:
-            told = json.loads(report.read_text()) if report.exists() else {}
-            text = told.get("failure") or f"`tutti run` ended with {code}; its message is above"
-            if told.get("message"):
-                text += "\n" + told["message"]
-            raise LaunchError(text, code, told)
-        return [
-            pickle.loads(pathlib.Path(folder, f"result-{rank}").read_bytes())
-            for rank in range(ranks)
-        ]
+            found = json.loads(report.read_text()) if report.exists() else {}
+            text = found.get("failure") or f"`tutti run` ended with {code}; its message is above"
+            if found.get("message"):
+                text += "\n" + found["message"]
+            raise LaunchError(text, code, found)
+        return [_result(pathlib.Path(folder, f"result-{rank}"), rank) for rank in range(ranks)]
+
+
+def _result(path, rank):
+    if not path.exists():
+        raise LaunchError(f"rank {rank} ended without a result: did it call sys.exit()?", 0, {})
+    return pickle.loads(path.read_bytes())
 
 
 def _pickled(function, args, kwargs):
-    if getattr(function, "__module__", None) != "__main__":
-        return pickle.dumps((sys.path, pickle.dumps((function, args, kwargs))))
     try:
-        import cloudpickle
+        import cloudpickle as pickler
     except ImportError:
-        raise LaunchError(
-            f"{function.__name__} is defined in the program itself, where other processes cannot "
-            "import it: move it to a module, or install cloudpickle",
-            2,
-            {},
-        ) from None
-    return pickle.dumps((sys.path, cloudpickle.dumps((function, args, kwargs))))
+        pickler = pickle
+        if getattr(function, "__module__", None) == "__main__":
+            raise LaunchError(
+                f"{function.__name__} is defined in the program itself, where other processes "
+                "cannot import it: move it to a module, or install cloudpickle",
+                2,
+                {},
+            ) from None
+    return pickle.dumps((sys.path, pickler.dumps((function, args, kwargs))))
 
 
 def _run(command):
     try:
+        command = [launcher(), *command]
         if sys.stdout is sys.__stdout__:
             process = subprocess.Popen(command)
         else:  # a notebook, whose cells do not show what processes print
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    except FileNotFoundError:
-        raise LaunchError(_NO_LAUNCHER, 127, {}) from None
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    except OSError as error:
+        raise LaunchError(f"the launcher cannot be started: {error}", 127, {}) from error
     with process:
         try:
             for line in process.stdout or ():
@@ -109,25 +115,43 @@ def _run(command):
             return process.wait()
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
+            try:
+                process.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
             raise
 
 
-_NO_LAUNCHER = "tutti: the launcher is not in this package and not in PATH"
-
 
 def launcher() -> str:
-    """The path of the program `tutti`."""
+    """The path of the program `tutti`: that of this package, else one in PATH that is not this script.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
     own = pathlib.Path(__file__).parent / "bin" / "tutti"
-    return str(own) if own.exists() else "tutti"
+    if own.exists():
+        return str(own)
+    for folder in os.get_exec_path():
+        found = os.path.join(folder, "tutti")
+        if os.access(found, os.X_OK) and not _is_script(found):
+            return found
+    raise FileNotFoundError("the program tutti is not in this package and not in PATH")
+
+
+def _is_script(path):
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
 
 
 def main() -> None:
     """Replaces this process with `tutti` and its arguments."""
-    program = launcher()
+    os.environ.setdefault("PYTHON_EXEC", sys.executable)  # also where the environment is not active
     try:
-        os.execvp(program, [program, *sys.argv[1:]])
-    except FileNotFoundError:
-        sys.exit(_NO_LAUNCHER)
+        program = launcher()
+        os.execv(program, [program, *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"tutti: the launcher cannot be started: {error}")
 
 
 if __name__ == "__main__":

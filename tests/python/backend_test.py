@@ -267,13 +267,83 @@ def a_training_is_that_of_gloo(rank, ranks):
 
 @test(2)
 def a_world_may_be_made_again(rank, ranks):
-    for turn in range(3):
+    store = os.environ.get("TMPDIR", "/tmp") + f"/tutti-again-{os.getppid()}"
+    for turn in range(3):  # in one store, as under torchrun
         dist.destroy_process_group()
-        store = os.environ.get("TMPDIR", "/tmp") + f"/tutti-again-{os.getppid()}-{turn}"
         dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=ranks, timeout=SECONDS)
         tensor = torch.ones(1)
         dist.all_reduce(tensor)
         assert tensor[0] == ranks
+
+
+@test(2)
+def calls_under_way_survive_a_shutdown(rank, ranks):
+    if rank == 0:
+        dist.isend(torch.full((4_000_000,), 7.0), 1)
+    else:
+        time.sleep(1)
+        tensor = torch.zeros(4_000_000)
+        dist.recv(tensor, 0)
+        assert torch.equal(tensor, torch.full((4_000_000,), 7.0))
+    dist.destroy_process_group()
+
+
+@test(2)
+def a_callback_may_wait_for_another_call(rank, ranks):
+    first, second = torch.ones(10), torch.full((1000,), 2.0)
+
+    def then(future):
+        return dist.all_reduce(second, async_op=True).get_future().wait()[0]
+
+    result = dist.all_reduce(first, async_op=True).get_future().then(then).wait()
+    assert result[0] == 2 * ranks
+
+
+@test(2)
+def ranks_may_have_other_strides_and_modes(rank, ranks):
+    tensor = torch.arange(6.0).reshape(2, 3)
+    if rank == 1:
+        tensor = torch.empty(3, 2).t().copy_(tensor)
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor, ranks * torch.arange(6.0).reshape(2, 3)), tensor
+    with torch.inference_mode():
+        tensor = torch.ones(1000, dtype=torch.int16)
+        if rank == 1:
+            time.sleep(0.2)
+        dist.all_reduce(tensor, async_op=True).get_future().wait()
+        assert tensor[0] == ranks
+    dropped = torch.ones(10, dtype=torch.int16)
+    dist.all_reduce(dropped, async_op=True)  # the handle goes at once
+    dist.barrier()
+    assert dropped[0] == ranks
+
+
+@test(2)
+def shared_memory_is_for_this_process_while_the_group_lives(rank, ranks):
+    with tutti.shared_memory():
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if torch.ones(100_000).sum() == 100_000 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        dist.destroy_process_group()
+        assert torch.ones(100).sum() == 100
+    try:
+        with tutti.shared_memory():
+            raise AssertionError("there is no group")
+    except RuntimeError as error:
+        assert "init_process_group" in str(error), error
+
+
+@test(2)
+def helpers_know_their_group_under_debugging(rank, ranks):
+    dist.destroy_process_group()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    store = os.environ.get("TMPDIR", "/tmp") + f"/tutti-detail-{os.getppid()}"
+    dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=ranks, timeout=SECONDS)
+    with tutti.shared_memory():
+        tensor = torch.ones(100)
+        dist.all_reduce(tensor)
+    assert tensor[0] == ranks
 
 
 @test(3)
@@ -288,6 +358,15 @@ def a_rank_that_dies_is_named(rank, ranks):
     except dist.DistBackendError as error:
         assert "PeerLost" in str(error) and "rank 1" in str(error), error
     assert time.monotonic() - begin < 15
+
+
+@test(2)
+def buffers_of_wrong_sizes_are_rejected(rank, ranks):
+    try:
+        dist.reduce_scatter(torch.zeros(2_000_000), [torch.ones(5), torch.ones(5)])
+        raise AssertionError("it read beyond its input")
+    except RuntimeError as error:
+        assert "the output has 2000000 elements, and this rank's input 5" in str(error), error
 
 
 @test(2)

@@ -3,6 +3,8 @@
     python tests/python/ckpt_test.py      with the package tutti in PYTHONPATH and the program in PATH
 """
 
+import json
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -80,8 +82,41 @@ def load(folder):
     assert torch.equal(ours[3], theirs[3]) and torch.equal(ours[4], theirs[4])
 
 
+class Fails:
+    """An object that cannot be pickled."""
+
+    def __reduce__(self):
+        raise ValueError("not this one")
+
+
+def fail_and_save_again(folder):
+    writer = tutti.dcp.Writer(folder + "/again", step=1)
+    tensor = {"w": torch.full((3,), float(dist.get_rank()))}
+    for bad in ({**tensor, "bad": Fails()}, {**tensor, "wide": torch.zeros(2, dtype=torch.uint32)}):
+        try:
+            dcp.save(bad, storage_writer=writer)
+            raise AssertionError("it was saved")
+        except (dcp.api.CheckpointException, ValueError, TypeError):
+            pass
+    dcp.save(tensor, storage_writer=writer)  # no lock is left
+    dcp.save(tensor, storage_writer=tutti.dcp.Writer(folder + "/again", step=1))  # over the same step
+    dcp.save(tensor, storage_writer=tutti.dcp.Writer(folder + "/again", step=2, keep=1))
+    if dist.get_rank() == 0:
+        assert ckpt.steps(folder + "/again") == [2]
+        left = [name for name in os.listdir(folder + "/again") if name.startswith(".")]
+        assert left == [], left
+    planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+    writer = tutti.dcp.Writer(folder + "/cached", step=1)
+    dcp.save(tensor, storage_writer=writer, planner=planner)
+    try:
+        dcp.save(tensor, storage_writer=tutti.dcp.Writer(folder + "/cached", step=2), planner=planner)
+        raise AssertionError("plans are not to be cached")
+    except dcp.api.CheckpointException as error:
+        assert "enable_plan_caching=False" in str(error), error
+
+
 def start(rank, act, ranks, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{ranks}", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/{act.__name__}-{ranks}", rank=rank, world_size=ranks)
     act(folder)
     dist.destroy_process_group()
 
@@ -98,6 +133,9 @@ class Dcp(unittest.TestCase):
 
     def test_another_number_of_ranks_loads_what_torchs_own_storage_holds(self):
         mp.spawn(start, (load, 3, self.folder.name), nprocs=3)
+
+    def test_a_save_that_failed_leaves_nothing_behind(self):
+        mp.spawn(start, (fail_and_save_again, 2, self.folder.name), nprocs=2)
 
     def test_the_cpp_program_finds_no_error(self):
         checked = program("ckpt", "verify", self.folder.name + "/tutti")
@@ -182,6 +220,40 @@ class OfCpp(unittest.TestCase):
             self.assertEqual(ckpt.open(self.path).step, 1)
         with self.assertRaises(ckpt.CheckpointError):
             ckpt.open(self.path, step=2)
+
+    def change(self, change):
+        """Changes the manifest of step 2, with its digest."""
+        path = pathlib.Path(self.path, ckpt.folder_name(2), "manifest.json")
+        manifest = json.loads(path.read_text())
+        del manifest["crc32c"]
+        change(manifest)
+        path.write_bytes(ckpt.compose(manifest))
+
+    def test_a_manifest_that_breaks_its_rules_is_rejected(self):
+        def box(manifest):
+            return manifest["tensors"]["w"]["boxes"]
+
+        secret = pathlib.Path(self.folder.name, "secret")
+        secret.write_bytes(b"x" * 2_000_000)
+        for change, words in (
+            (lambda m: box(m).clear(), "do not cover it once"),
+            (lambda m: box(m).append(dict(box(m)[0])), "do not cover it once"),
+            (lambda m: box(m)[0].update(file="../../secret"), "wrong box of w"),
+            (lambda m: box(m)[0].update(begin=[-1, 0]), "wrong box of w"),
+            (lambda m: m.update(step=1), "was it renamed"),
+        ):
+            path = pathlib.Path(self.path, ckpt.folder_name(2), "manifest.json")
+            before = path.read_bytes()
+            self.change(change)
+            with self.assertRaisesRegex(ckpt.CheckpointError, words):
+                ckpt.open(self.path, step=2)
+            path.write_bytes(before)
+        with self.assertRaisesRegex(ckpt.CheckpointError, "is the checkpoint of step 2, not of 1"):
+            ckpt.open(path.parent, step=1)
+
+    def test_values_that_a_manifest_cannot_hold_are_rejected_at_once(self):
+        with self.assertRaisesRegex(TypeError, "expected bool, int, float or str"):
+            tutti.dcp.Writer(self.path, step=3, values={"loss": numpy.float32(0.5)})
 
     def test_what_is_not_there_is_named(self):
         with self.assertRaisesRegex(ckpt.CheckpointError, r"has no checkpoint of step 7; it has \[1, 2\]"):

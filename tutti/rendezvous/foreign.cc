@@ -147,8 +147,13 @@ Result<Membership> join_through(const ForeignStore& store, const ForeignWorld& w
     member.credentials = {.secret = transport::Secret::random(), .job = world.name};
     return member;
   }
-  const std::string key = "tutti/" + world.name;
+  std::string key = "tutti/" + world.name;
   Result<ReachedStore> reached = ReachedStore();
+  try {  // each rank counts the worlds of this name, so that none takes the note of an earlier one
+    key += "/" + std::to_string(store.add(key + "/joined/" + std::to_string(world.rank)));
+  } catch (const std::exception& thrown) {
+    return explained(trouble_of(world, thrown));
+  }
   if (world.rank == 0) {
     reached = serve(store, world, member.credentials, key);
   } else {
@@ -172,8 +177,8 @@ Result<Membership> join_through(const ForeignStore& store, const ForeignWorld& w
                           .job = member.job,
                           .started_by = world.library};
   if (!reached->local_host.empty())
-    if (const auto told = reached->store->compare_set(kReachedAt, std::nullopt, reached->address.host); !told.ok())
-      return explained(told.error());
+    if (const auto set = reached->store->compare_set(kReachedAt, std::nullopt, reached->address.host); !set.ok())
+      return explained(set.error());
   const auto all = assemble(*reached->store, rank_info_of(identity, reached->local_host), deadline);
   if (!all.ok()) return explained(all.error());
   if (const Status same = check_builds(*all, env("TUTTI_MIXED_BUILDS").value_or("0") == "1"); !same.ok())

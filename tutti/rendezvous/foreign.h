@@ -9,16 +9,17 @@
 
 namespace tutti::rendezvous {
 
-// The other library's store. Whoever may read it may join the world. Both functions may throw any std::exception.
+// The other library's store. Whoever may read it may join the world. The functions may throw any std::exception.
 struct ForeignStore {
   std::function<void(const std::string& key, const std::string& value)> set;
   std::function<std::string(const std::string& key, Duration limit)> get;  // waits for the key
+  std::function<std::int64_t(const std::string& key)> add;                 // adds 1, and returns the sum
 };
 
 struct ForeignWorld {
   int rank = 0;
   int world_size = 1;
-  std::string name;                         // the same on every rank; no earlier world in this store had it
+  std::string name;                         // the same on every rank; a later world may have it again
   std::string library = "another library";  // for messages
 };
 

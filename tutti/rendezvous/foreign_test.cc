@@ -32,6 +32,11 @@ class OtherLibrary {
                   if (!changed_.wait_for(lock, limit, [&] { return values_.count(key) == 1; }))
                     throw std::runtime_error("wait timeout");
                   return values_[key];
+                },
+            .add =
+                [this](const std::string& key) {
+                  const std::lock_guard lock(mutex_);
+                  return ++sums_[key];
                 }};
   }
   const std::map<std::string, std::string>& values() const { return values_; }
@@ -40,6 +45,7 @@ class OtherLibrary {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
+  std::map<std::string, std::int64_t> sums_;
 };
 
 std::vector<Result<Membership>> join_all(OtherLibrary& library, int size, const std::string& name) {
@@ -78,6 +84,12 @@ TEST(JoinThrough, WorldsOfDifferentNamesDoNotMeet) {
   EXPECT_NE(first[1]->job, second[1]->job);
 }
 
+TEST(JoinThrough, AWorldMayBeMadeAgainInTheSameStore) {
+  OtherLibrary library;
+  for (int turn = 0; turn < 3; ++turn)
+    for (const auto& member : join_all(library, 2, "0")) ASSERT_TRUE(member.ok()) << to_string(member.error());
+}
+
 TEST(JoinThrough, AWorldOfOneNeedsNoStore) {
   const auto alone = join_through({}, {.name = "w"}, 1s);
   ASSERT_TRUE(alone.ok());
@@ -95,7 +107,7 @@ TEST(JoinThrough, AStoreThatFailsIsNamedWithItsWords) {
 
 TEST(JoinThrough, AForeignNoteIsAMismatch) {
   OtherLibrary library;
-  library.store().set("tutti/w", "something else");
+  library.store().set("tutti/w/1", "something else");
   const auto joined = join_through(library.store(), {.rank = 1, .world_size = 2, .name = "w"}, 1s);
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.error().code, Code::kMismatch);

@@ -12,8 +12,7 @@ Callbacks& Callbacks::of_process() {
 Status Callbacks::start() {
   const MutexLock lock(mutex_);
   if (started_) return {};
-  std::thread thread = TUTTI_TRY(start_thread([this] { work(); }));
-  thread.detach();
+  TUTTI_TRY(start_one());
   started_ = true;
   return {};
 }
@@ -26,15 +25,26 @@ void Callbacks::run(std::function<void()> act) {
   filled_.notify_one();
 }
 
+Status Callbacks::start_one() {
+  std::thread thread = TUTTI_TRY(start_thread([this] { work(); }));
+  thread.detach();
+  return {};
+}
+
 void Callbacks::work() {
-  for (;;) {
-    MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
+  do {
+    ++idle_;
     while (waiting_.empty()) filled_.wait(lock);
-    const std::function<void()> act = std::move(waiting_.front());
+    --idle_;
+    std::function<void()> act = std::move(waiting_.front());
     waiting_.pop_front();
+    if (idle_ == 0) (void)start_one();  // without one, `act` must not wait for another callback
     lock.unlock();
     act();
-  }
+    act = nullptr;
+    lock.lock();
+  } while (idle_ < kIdle);
 }
 
 }  // namespace tutti::comm

@@ -1,6 +1,7 @@
 #pragma once
-// The thread on which Work::on_done() calls back: one of a process, started when the first callback is given, never
-// ended. So the driver of a group only hands a callback on, and a callback may start calls, take locks, or be Python.
+// The threads on which Work::on_done() calls back, started when the first callback is given. So the driver of a group
+// only hands a callback on, and a callback may start calls, take locks, or be Python. One thread is always idle: a
+// callback may wait for a call that ends with another callback.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -18,10 +19,14 @@ class Callbacks {
   void run(std::function<void()> act);
 
  private:
+  static constexpr int kIdle = 2;  // idle threads that are kept
+
+  Status start_one();
   void work();
 
   Mutex mutex_;
   std::condition_variable_any filled_;
+  int idle_ TUTTI_GUARDED_BY(mutex_) = 0;
   bool started_ TUTTI_GUARDED_BY(mutex_) = false;
   std::deque<std::function<void()>> waiting_ TUTTI_GUARDED_BY(mutex_);
 };
