@@ -34,7 +34,8 @@ class Work {
   // wait(), but at most `limit`: none if the operation has not ended by then. It goes on, and may be waited for again.
   std::optional<Status> wait_for(Duration limit) const;
   // Calls `act` once the operation has ended: at once on this thread if it has, else on a thread that Tutti keeps for
-  // such calls. `act` may start operations and wait for them, and must not throw. kSystem: no thread can be started.
+  // such calls. `act` may start further operations and wait for them, and must not throw. kSystem: no thread can be
+  // started.
   Status on_done(std::function<void()> act) const;
 
  private:
