@@ -211,7 +211,13 @@ class GuestTest : public ::testing::Test {
                   std::ostringstream value;
                   value << std::ifstream(path_of(key)).rdbuf();
                   return value.str();
-                }};
+                },
+            .add = [this](const std::string& key) {  // of one rank alone
+              std::int64_t sum = 0;
+              std::ifstream(path_of(key)) >> sum;
+              std::ofstream(path_of(key)) << ++sum;
+              return sum;
+            }};
   }
   Group join(int rank, int size, const std::string& name = "w") const {
     return init_as_guest(store(), {.rank = rank, .world_size = size, .name = name, .library = "test"},
