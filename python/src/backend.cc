@@ -632,7 +632,15 @@ TuttiBackend::WorkHandle TuttiBackend::send(Tensors& tensors, int peer, int tag)
 }
 
 TuttiBackend::WorkHandle TuttiBackend::recv(Tensors& tensors, int peer, int tag) {
-  auto call = std::make_unique<Call>(c10d::OpType::RECV, "tutti:recv", tensors);
+  return receive(std::make_unique<Call>(c10d::OpType::RECV, "tutti:recv", tensors), tensors, peer, tag);
+}
+
+TuttiBackend::WorkHandle TuttiBackend::recvAnysource(Tensors& tensors, int tag) {
+  auto call = std::make_unique<Call>(c10d::OpType::RECVANYSOURCE, "tutti:recvAnySource", tensors);
+  return receive(std::move(call), tensors, kAnySource, tag);
+}
+
+TuttiBackend::WorkHandle TuttiBackend::receive(CallOwner call, Tensors& tensors, int peer, int tag) {
   const at::Tensor output = call->output(only(tensors));
   const Elements elements = elements_of(output);
   call->requests.push_back({.kind = Kind::kRecv,
@@ -640,22 +648,8 @@ TuttiBackend::WorkHandle TuttiBackend::recv(Tensors& tensors, int peer, int tag)
                             .root = peer,
                             .tag = tag,
                             .out = output.data_ptr(),
-                            .count = std::size_t(output.numel()) * elements.per});
-  call->results = tensors;
-  return start(std::move(call), /*asynchronous=*/true, c10d::kUnsetTimeout, /*is_collective=*/false);
-}
-
-TuttiBackend::WorkHandle TuttiBackend::recvAnysource(Tensors& tensors, int tag) {
-  auto call = std::make_unique<Call>(c10d::OpType::RECVANYSOURCE, "tutti:recvAnySource", tensors);
-  const at::Tensor output = call->output(only(tensors));
-  const Elements elements = elements_of(output);
-  call->requests.push_back({.kind = Kind::kRecv,
-                            .dtype = elements.dtype,
-                            .root = kAnySource,
-                            .tag = tag,
-                            .out = output.data_ptr(),
                             .count = std::size_t(output.numel()) * elements.per,
-                            .source = &call->source});
+                            .source = peer == kAnySource ? &call->source : nullptr});
   call->results = tensors;
   return start(std::move(call), /*asynchronous=*/true, c10d::kUnsetTimeout, /*is_collective=*/false);
 }

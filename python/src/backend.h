@@ -75,6 +75,7 @@ class TuttiBackend final : public c10d::Backend {
   WorkHandle start(CallOwner call, const OptionsOfVerb& options);
   WorkHandle start(CallOwner call, bool asynchronous, std::chrono::milliseconds limit, bool is_collective);
   WorkHandle already_done(CallOwner call);
+  WorkHandle receive(CallOwner call, Tensors& tensors, int peer, int tag);
   void add_all_reduce(Call& call, const at::Tensor& tensor, const c10d::ReduceOp& op);
   void add_all_gather(Call& call, const Tensors& outputs, const at::Tensor& input);
   void add_all_gather_single(Call& call, const at::Tensor& output, const at::Tensor& input);
