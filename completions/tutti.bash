@@ -30,8 +30,8 @@ _tutti() {
       return
     fi
     command+=("${words[2]}")
-  elif [[ ${command[0]} == plan && ${words[2]} == pipeline ]] && ((last > 2)); then
-    command+=(pipeline)
+  elif [[ ${command[0]} == plan && ${words[2]} == @(pipeline|grid) ]] && ((last > 2)); then
+    command+=("${words[2]}")
   fi
   # Behind the program of `tutti run` everything is the program's.
   if [[ ${command[0]} == run ]]; then
@@ -93,7 +93,7 @@ _tutti_choices() {
 
 # The operations of a command: its help lists them behind the word for them.
 _tutti_operations() {
-  COLUMNS=1000 tutti "$1" --help 2>/dev/null | sed -n 's/^  \(OP\|VERB\)  *//p' | sed 's/;.*//; s/(or \([a-z]*\))/\1/' | tr -d ,
+  COLUMNS=1000 tutti "$1" --help 2>/dev/null | sed -n 's/^  \(OP\|VERB\)  *//p' | sed 's/;.*//; s/(or \([a-z, ]*\))/\1/' | tr -d ,
 }
 
 # The names of the jobs that run here: of one `tutti status` has the table, of several a list.

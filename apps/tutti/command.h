@@ -29,6 +29,7 @@ int run_command(std::vector<std::string> arguments);
 int bench_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
 int plan_pipeline_command(std::vector<std::string> arguments);
+int plan_grid_command(std::vector<std::string> arguments);
 int data_command(std::vector<std::string> arguments);
 int ckpt_command(std::vector<std::string> arguments);
 int node_command(std::vector<std::string> arguments);

@@ -7,6 +7,7 @@
 #include "apps/tutti/command.h"
 #include "apps/tutti/not_empty.h"
 #include "apps/tutti/plan_report.h"
+#include "apps/tutti/plan_shared.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/links/executor.h"
 #include "tutti/comm/links/select.h"
@@ -30,6 +31,7 @@ Examples:
   tutti plan all_reduce --ranks 16 --bytes 64K --algorithm ring --rank 3
   tutti plan all_reduce --ranks 8 --bytes 1M --dies 3@50us
   tutti plan pipeline --stages 4 --microbatches 8    draws a pipeline schedule (tutti plan pipeline --help)
+  tutti plan grid --ranks 16 --tp 2 --pp 4           draws the groups of a grid (tutti plan grid --help)
 
 Exit codes:
   0  simulated, and the result is right
@@ -52,8 +54,7 @@ void declare(CLI::App& app, Texts& texts) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("VERB", texts.verb,
                  "all_reduce, reduce, scan, exscan, broadcast, all_gather, gather, scatter, reduce_scatter, "
-                 "all_to_all, barrier (or "
-                 "pipeline)")
+                 "all_to_all, barrier (or pipeline, grid)")
       ->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type)->check(kNotEmpty);
@@ -98,7 +99,6 @@ void declare(CLI::App& app, Texts& texts) {
   app.add_flag("--json", texts.json, "a line of JSON for each algorithm")->group("Output");
 }
 
-constexpr int kMostRanks = 1 << 20;
 constexpr std::uint64_t kMostBytes = std::uint64_t(1) << 44;
 constexpr std::size_t kMostPieces = 1 << 16;  // of a vector: more take minutes
 
@@ -126,28 +126,9 @@ Result<std::size_t> bytes(const std::string& option, const std::string& text, st
 // --ranks and --hosts together say where the ranks are.
 Result<comm::Hosts> hosts_of(const Texts& texts) {
   std::optional<int> ranks;
-  if (!texts.ranks.empty()) ranks = int(TUTTI_TRY(whole_number("--ranks", texts.ranks, 1, kMostRanks)));
-  std::vector<int> sizes;
-  if (texts.hosts.find(',') != std::string::npos) {
-    std::int64_t sum = 0;
-    for (const std::string& part : split(texts.hosts, ',')) {
-      sizes.push_back(int(TUTTI_TRY(whole_number("each part of --hosts", part, 1, kMostRanks))));
-      sum += sizes.back();
-    }
-    if (sum > kMostRanks)
-      return usage("--hosts " + texts.hosts + " are more than " + std::to_string(kMostRanks) + " ranks");
-    if (ranks && sum != *ranks)
-      return usage("--hosts " + texts.hosts + " are " + std::to_string(sum) + " ranks, but --ranks is " + texts.ranks,
-                   "drop --ranks");
-    return comm::Hosts::of_sizes(sizes);
-  }
-  if (!ranks)
-    return not_given("--ranks", kSynopsis, "tutti plan all_reduce --hosts 8,8,2, with the ranks of each host");
-  if (texts.hosts.empty()) return comm::Hosts::of_sizes(std::vector<int>(std::size_t(*ranks), 1));
-  const int hosts = int(TUTTI_TRY(whole_number("--hosts", texts.hosts, 1, kMostRanks)));
-  if (hosts > *ranks) return usage("--hosts " + texts.hosts + " are more than the " + texts.ranks + " ranks");
-  for (int host = 0; host < hosts; ++host) sizes.push_back(*ranks / hosts + (host < *ranks % hosts ? 1 : 0));
-  return comm::Hosts::of_sizes(sizes);
+  if (!texts.ranks.empty()) ranks = int(TUTTI_TRY(whole_number("--ranks", texts.ranks, 1, kMostPlannedRanks)));
+  return comm::Hosts::of_sizes(TUTTI_TRY(planned_host_sizes(
+      ranks, texts.hosts, kSynopsis, "tutti plan all_reduce --hosts 8,8,2, with the ranks of each host")));
 }
 
 Result<int> rank_of(const std::string& option, const std::string& text, int ranks) {
@@ -307,13 +288,19 @@ PlanAnswer answer(const PlanQuestion& question, comm::Algorithm algorithm) {
   return {.algorithm = algorithm, .outcome = *std::move(outcome), .refusal = {}};
 }
 
+// What is planned besides a collective.
+constexpr struct {
+  const char* subject;
+  int (*command)(std::vector<std::string> arguments);
+} kSubjects[] = {{"pipeline", plan_pipeline_command}, {"grid", plan_grid_command}};
+
 }  // namespace
 }  // namespace in_plan
 
 int plan_command(std::vector<std::string> arguments) {
   using namespace in_plan;
-  if (!arguments.empty() && arguments[0] == "pipeline")
-    return plan_pipeline_command({arguments.begin() + 1, arguments.end()});
+  for (const auto& [subject, command] : kSubjects)
+    if (!arguments.empty() && arguments[0] == subject) return command({arguments.begin() + 1, arguments.end()});
   CLI::App app("Predicts a collective on a network that you describe, and checks it.", "tutti plan");
   Texts texts;
   declare(app, texts);

@@ -238,5 +238,76 @@ TEST(PlanPipeline, MistakesAreSentences) {
   EXPECT_THAT(unwritable.err, HasSubstr("cannot write /nowhere/a.svg"));
 }
 
+TEST(PlanGrid, DrawsAndListsTheGroups) {
+  const Ended ended = run({"plan", "grid", "--ranks", "16", "--tp", "2", "--pp", "4", "--hosts", "4"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, StartsWith("tp=2 x dp=2 x pp=4 (16 ranks), order tp-cp-ep-dp-pp, 4 hosts\n\n"
+                                    "       dp 0        dp 1\n"
+                                    "       tp 0 tp 1   tp 0 tp 1\n"
+                                    "pp 0      0    1      2    3\n"));
+  for (const char* row : {"axes       groups   size  hosts  at once  ranks\n",
+                          "tp              8      2      1        -  [0 1] [2 3] [4 5] [6 7] [8 9] [10 11] ",
+                          "dp              8      2      1        -  [0 2] [1 3] [4 6] [5 7] [8 10] [9 11] ",
+                          "pp              4      4      4        4  [0 4 8 12] [1 5 9 13] [2 6 10 14] ",
+                          "tp-pp           2      8      4        2  [0 1 4 5 8 9 12 13] "})
+    EXPECT_THAT(ended.out, HasSubstr(row));
+}
+
+TEST(PlanGrid, ListsOneKindOfGroupsAndOneRank) {
+  EXPECT_EQ(run({"plan", "grid", "--tp", "2", "--dp", "2", "--pp", "2", "--axis", "dp"}).out,
+            "[0 2]\n[1 3]\n[4 6]\n[5 7]\n");
+  EXPECT_EQ(run({"plan", "grid", "--tp", "2", "--dp", "2", "--pp", "2", "--order", "tp-pp-dp", "--axis", "dp"}).out,
+            "[0 4]\n[1 5]\n[2 6]\n[3 7]\n");
+  EXPECT_EQ(run({"plan", "grid", "--ranks", "16", "--tp", "2", "--pp", "4", "--hosts", "2", "--rank", "13"}).out,
+            "rank 13, host 1\n"
+            "tp        1 of 2, in [12 13]\n"
+            "dp        0 of 2, in [13 15]\n"
+            "pp        3 of 4, in [1 5 9 13]\n"
+            "tp-pp     in [0 1 4 5 8 9 12 13]\n"
+            "sends to rank -, receives from rank 9\n");
+}
+
+TEST(PlanGrid, SaysItInJson) {
+  const auto line =
+      only_line(run({"plan", "grid", "--ranks", "8", "--tp", "2", "--cp", "2", "--hosts", "4,4", "--json"}));
+  EXPECT_EQ(line["ranks"], 8);
+  EXPECT_EQ(line["dp"], 2);
+  EXPECT_EQ(line["hosts"], 2);
+  EXPECT_EQ(line["groups"]["dp"]["at_once"], 4);
+  EXPECT_EQ(line["groups"]["cp"]["ranks"], (std::vector<std::vector<int>>{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
+  EXPECT_EQ(line["groups"]["dp-cp"]["ranks"], (std::vector<std::vector<int>>{{0, 2, 4, 6}, {1, 3, 5, 7}}));
+  EXPECT_FALSE(line["groups"].contains("pp"));
+}
+
+TEST(PlanGrid, WritesThePicture) {
+  const std::string path = ::testing::TempDir() + "plan_grid.svg";
+  const Ended ended = run({"plan", "grid", "--ranks", "4", "--tp", "2", "--svg", path});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("the picture is in " + path));
+  EXPECT_THAT(testing::read_file(path), HasSubstr("<title>rank 3: tp 1, dp 1</title>"));
+}
+
+TEST(PlanGrid, MistakesAreSentences) {
+  const auto says = [](std::vector<std::string> words, const char* sentence) {
+    words.insert(words.begin(), {"plan", "grid"});
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.code, 2) << ended.out;
+    EXPECT_THAT(ended.err, HasSubstr(sentence));
+    EXPECT_EQ(ended.out, "");
+  };
+  says({}, "no --ranks given");
+  says({"--ranks", "15", "--tp", "2"},
+       "15 ranks cannot be laid out as tensor 2 x pipeline 1 x context 1 (= 2) x data: start 14 or 16 ranks");
+  says({"--ranks", "16", "--tp", "2", "--dp", "4"}, "--ranks is 16, but the sizes with --dp 4 make 8 ranks");
+  says({"--tp", "0"}, "--tp needs a number from 1 to 1048576, not '0'");
+  says({"--dp", "1048576", "--tp", "1024"}, "the sizes make 1073741824 ranks, and at most 1048576 can be planned");
+  says({"--ranks", "16", "--hosts", "8,4"}, "--hosts 8,4 are 12 ranks, but --ranks is 16");
+  says({"--ranks", "16", "--tp", "2", "--order", "tp-pp"}, "the order \"tp-pp\" leaves out \"dp\", whose size is 8");
+  says({"--ranks", "16", "--axis", "dq"}, "has \"dq\", expected some of tp, cp, ep, dp, pp");
+  says({"--ranks", "16", "--rank", "16"}, "--rank needs a number from 0 to 15, not '16'");
+  says({"--ranks", "16", "--axis", "dp", "--json"}, "--json, --axis and --rank each say what is printed");
+  says({"--ranks", "16", "--tpp", "2"}, "unknown option --tpp");
+}
+
 }  // namespace
 }  // namespace tutti

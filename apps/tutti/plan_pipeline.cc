@@ -9,6 +9,7 @@
 
 #include "apps/options/help_text.h"
 #include "apps/tutti/command.h"
+#include "apps/tutti/plan_shared.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
@@ -196,12 +197,6 @@ void print_comparison(const std::vector<Answer>& answers) {
   fmt::print("\nkept: the most activations that a rank keeps, in those of all its layers for one microbatch\n");
 }
 
-Status write_svg(const std::string& path, const std::string& svg) {
-  TUTTI_TRY(write_file(path, svg));
-  std::fprintf(stderr, "the picture is in %s\n", path.c_str());
-  return {};
-}
-
 constexpr std::uint64_t kMostMeasured = std::uint64_t(256) << 20;  // bytes of a file
 
 Status draw_measured(const Texts& texts, int columns) {
@@ -213,7 +208,7 @@ Status draw_measured(const Texts& texts, int columns) {
   }
   const Timeline& timeline = parsed->timeline;
   const std::string title = fmt::format("{}: bubble {:.1f} %", parsed->title, 100 * timeline.bubble());
-  if (!texts.svg.empty()) TUTTI_TRY(write_svg(texts.svg, draw_svg(timeline, title, /*seconds=*/true)));
+  if (!texts.svg.empty()) TUTTI_TRY(write_picture(texts.svg, draw_svg(timeline, title, /*seconds=*/true)));
   std::vector<double> kept;
   for (int rank = 0; rank < int(timeline.ranks.size()); ++rank)
     kept.push_back(double(timeline.most_kept(rank)) / timeline.chunks);
@@ -238,7 +233,7 @@ Status act(const Texts& texts) {
   if (question.all && !texts.svg.empty()) return usage("--svg draws one schedule", "name it with --schedule");
   std::vector<Answer> answers;
   for (const ScheduleKind kind : question.kinds) answers.push_back(answer(question, kind));
-  if (!texts.svg.empty()) TUTTI_TRY(write_svg(texts.svg, draw_svg(answers[0].timeline, headline(answers[0]))));
+  if (!texts.svg.empty()) TUTTI_TRY(write_picture(texts.svg, draw_svg(answers[0].timeline, headline(answers[0]))));
   if (texts.json) {
     for (const Answer& one : answers) fmt::print("{}", to_json(one));
   } else if (question.all) {

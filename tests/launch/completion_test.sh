@@ -51,6 +51,7 @@ proposes bf16 tutti bench --dtype ''
 proposes gloo tutti bench --engine ''
 proposes all_to_all tutti plan ''
 proposes pipeline tutti plan p
+proposes grid tutti plan g
 proposes all tutti plan all_reduce --algorithm a
 for place in 'run --rdzv-backend' 'run --show' bench 'bench --dtype' 'bench --engine' plan 'plan --algorithm' status 'run --log-dir'; do
   # shellcheck disable=SC2086
@@ -68,6 +69,7 @@ proposes merge tutti trace m
 proposes --schedule tutti plan pipeline --sch
 proposes zb-v tutti plan pipeline --schedule z
 never all_reduce tutti plan pipeline ''
+proposes --axis tutti plan grid --a
 # Jobs that run, one and two, and no files.
 XDG_RUNTIME_DIR=$(mktemp -d)
 export XDG_RUNTIME_DIR

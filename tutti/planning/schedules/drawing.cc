@@ -28,19 +28,6 @@ Span span_of(const Timeline& timeline) {
   return span;
 }
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&')
-      result += "&amp;";
-    else if (c == '<')
-      result += "&lt;";
-    else
-      result += c;
-  }
-  return result;
-}
-
 struct Colour {
   int red, green, blue;
 };
@@ -64,6 +51,19 @@ std::string colour(const Action& action, int chunks) {
 }
 
 }  // namespace
+
+std::string svg_text(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '&')
+      result += "&amp;";
+    else if (c == '<')
+      result += "&lt;";
+    else
+      result += c;
+  }
+  return result;
+}
 
 std::string draw_text(const Timeline& timeline, int columns) {
   constexpr int kMost = 240;
@@ -105,7 +105,7 @@ std::string draw_svg(const Timeline& timeline, const std::string& title, bool se
       "font-size=\"12\">\n"
       "<rect width=\"{0:.0f}\" height=\"{1}\" fill=\"#fff\"/>\n"
       "<text x=\"{2}\" y=\"24\" font-size=\"15\">{3}</text>\n",
-      full_width, bottom + 64, kLeft, escaped(title));
+      full_width, bottom + 64, kLeft, svg_text(title));
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const int y = kTop + int(rank) * (kRow + kGap);
     svg += fmt::format("<text x=\"8\" y=\"{}\">rank {}</text>\n", y + 17, rank);

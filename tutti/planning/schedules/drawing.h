@@ -14,4 +14,7 @@ std::string draw_text(const Timeline& timeline, int columns = 0);
 // With `seconds` the axis shows time; otherwise it shows units.
 std::string draw_svg(const Timeline& timeline, const std::string& title, bool seconds = false);
 
+// Plain text as the content of an element of a drawing.
+std::string svg_text(const std::string& text);
+
 }  // namespace tutti
