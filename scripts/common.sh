@@ -8,6 +8,36 @@ die() {
   exit 1
 }
 
+# nearest WORD KNOWN...: the KNOWN with the fewest letters to change, as did_you_mean() of tutti/base/text.h finds it.
+nearest() {
+  awk 'function least(a, b) { return a < b ? a : b }
+    function edits(a, b,   i, j, row, above, corner) {
+      for (j = 0; j <= length(b); ++j) row[j] = j
+      for (i = 1; i <= length(a); ++i) {
+        corner = row[0]++
+        for (j = 1; j <= length(b); ++j) {
+          above = row[j]
+          row[j] = least(least(above, row[j - 1]) + 1, corner + (substr(a, i, 1) != substr(b, j, 1)))
+          corner = above
+        }
+      }
+      return row[length(b)]
+    }
+    BEGIN {
+      most = length(ARGV[1]) < 9 ? 3 : int(length(ARGV[1]) / 3) + 1
+      for (k = 2; k < ARGC; ++k) if ((d = edits(ARGV[1], ARGV[k])) < most) { most = d; found = ARGV[k] }
+      if (found != "") print found
+    }' "$@"
+}
+
+# unknown_option OPTION KNOWN...
+unknown_option() {
+  local hint
+  hint=$(nearest "$@")
+  hint=${hint:+did you mean $hint?}
+  die "unknown option: $1 (${hint:-see --help})"
+}
+
 # Variables that an earlier job, a batch script or an MPI launcher may have left in this shell. Ranks that we start
 # would take them for theirs.
 forget_stale_variables() {

@@ -69,10 +69,6 @@ def exit_codes(root):
     wanted = {**constants, **{f"tutti run --help: {code}": code for code in re.findall(r"^  (\d+) ", footer, re.M)}}
     yield from (f"{page}: lacks the code {code} ({name})" for name, code in wanted.items() if code not in documented)
     yield from (f"{page}: {code} is no code of tutti run" for code in sorted(documented - set(wanted.values())))
-    commands = re.findall(r'^    \{"(\w+)",', text_of(root / "apps/tutti/main.cc"), re.M)
-    yield from (f"{page}: lacks tutti {name}" for name in commands if name != "node" and f"`tutti {name}" not in text)
-    ckpt = re.findall(r'^    \{"(\w+)",', text_of(root / "apps/tutti/ckpt.cc"), re.M)
-    yield from (f"{page}: lacks tutti ckpt {name}" for name in ckpt if f"`{name}`" not in text and f"ckpt {name}`" not in text)
 
 
 def json_fields(root):
