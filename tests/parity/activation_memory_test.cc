@@ -1,17 +1,5 @@
-// What a GPT's layers keep for backward, counted, against the formulas of Korthikanti et al. 2022 (arXiv:2205.05198),
-// restated for what is kept here: numbers of 4 bytes in place of 2, no masks of dropout (made anew from their seed) and
-// no scores of attention (never kept: what they call selective recomputation). Their 34 s b h bytes a layer so are 16
-// numbers:
-//
-//   input of both norms                      2  on every rank; with sequence parallelism divided
-//   input of both column layers              2  likewise
-//   queries, keys, values                    3  divided over the tensor ranks
-//   input of the projection                  1  likewise
-//   input of the activation, and its output  8  likewise
-//
-// In bf16 all of them but the inputs of norms, which are the residual, have 2 bytes: 36 s b h in place of 64. With full
-// recomputation the layer's input alone. The last stage has the input of the last norm and that of the head, and the
-// logits. Statistics of norms and of softmax, a few numbers a row, are in no formula, as there.
+// What a GPT's layers keep for backward, counted, against the closed forms of tutti/planning/training/memory.cc, by
+// which the planner decides what fits. Statistics of norms and of softmax, a few numbers a row, are in no formula.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -24,11 +12,10 @@
 #include "tests/harness/ranks.h"
 #include "tutti/models/gpt/model.h"
 #include "tutti/parallel/pipeline/pipeline.h"
+#include "tutti/planning/training/memory.h"
 
 namespace tutti::gpt {
 namespace {
-
-constexpr double kResidual = 4;  // bytes of f32
 
 struct Case {
   const char* name;
@@ -36,7 +23,6 @@ struct Case {
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   bool sequence_parallel = false, recompute = false, bf16 = false;
 
-  double product() const { return bf16 ? 2 : 4; }  // bytes of what linear layers take and give
   int layers() const { return std::max(2, pipeline * chunks); }
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -68,39 +54,18 @@ Options options_of(const Case& c) {
   return options;
 }
 
-// The bytes that a layer keeps of a microbatch, over s b h.
-double bytes_of_layer(const Case& c) {
-  const double t = c.tensor, of_rows = c.sequence_parallel ? t : 1;
-  if (c.recompute) return kResidual / of_rows;
-  return (2 * kResidual + 2 * c.product()) / of_rows + 12 * c.product() / t;
-}
-
-// Layers x microbatches whose activations a rank has at once.
-double layers_in_flight(const Case& c, int rank) {
-  const double p = c.pipeline, v = c.chunks, each = c.layers() / (p * v);
-  switch (c.schedule) {
-    case ScheduleKind::kFillDrain:
-      return c.microbatches * each * v;
-    case ScheduleKind::kInterleaved:  // on the first rank L (1 + (p - 1) / (p v)) where all ranks have L / p
-      return each * ((v - 1) * p + 2 * (p - rank - 1) + 1);
-    case ScheduleKind::kOneForwardOneBackward:
-    case ScheduleKind::kZeroBubbleH1:
-    case ScheduleKind::kZeroBubbleV:
-      break;
-  }
-  return std::min<double>(p - rank, c.microbatches) * each;
-}
-
 double bytes_by_formula(const Case& c, const Options& options, int rank) {
-  const auto& shape = options.model;
-  const double t = c.tensor, rows = double(shape.sequence_length) * options.batches.micro_batch;
-  double bytes = rows * shape.hidden * bytes_of_layer(c) * layers_in_flight(c, rank);
-  if (rank == c.pipeline - 1) {  // of a microbatch: the last stage's backward follows at once
-    const double at_once = c.schedule == ScheduleKind::kFillDrain ? c.microbatches : 1;
-    const double hidden = double(shape.hidden) / (c.sequence_parallel ? t : 1);
-    bytes += at_once * rows * ((kResidual + c.product()) * hidden + kResidual * shape.vocabulary / t);
-  }
-  return bytes;
+  const auto& parallel = options.parallel;
+  const ParallelPlan plan{.tensor = c.tensor,
+                          .pipeline = c.pipeline,
+                          .micro_batch = micro_batch_of(c),
+                          .schedule = c.schedule,
+                          .chunks = c.chunks,
+                          .sequence_parallel = parallel.sequence_parallel,
+                          .recompute = c.recompute ? Recomputation::kFull : Recomputation::kNone};
+  const RankMemory memory =
+      memory_of_rank(options.model, plan, tutti_runtime(options.model.precision), c.microbatches, rank);
+  return memory.activations + memory.head;
 }
 
 std::int64_t counted_bytes(const Case& c, const Options& options, const Group& world) {

@@ -54,7 +54,6 @@ struct DeviceRates {
   double peak = 0;              // operations per second of matrix products, as published; the base of the MFU
   double share = 1;             // of the peak, reached by large products
   double product_start = 0;     // time of a product besides its operations
-  int multiprocessors = 0;      // of a GPU: tiles of a product run in waves of so many; 0: no waves
   double stream_bandwidth = 0;  // bytes per second that an element-wise operation reads and writes
   double launch = 0;            // time of an element-wise operation besides its bytes
   std::vector<ProductTime> products{};

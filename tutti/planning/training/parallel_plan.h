@@ -1,0 +1,58 @@
+#pragma once
+// How a training of a transformer is divided among devices, as a value: what the planner chooses.
+#include <compare>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/planning/schedules/schedule.h"
+
+namespace tutti {
+
+// What the ranks that average gradients divide among them (Rajbhandari et al. 2020, arXiv:1910.02054).
+enum class ZeroStage {
+  kNone,
+  kOptimizer,  // ZeRO-1: the optimizer state
+  kGradients,  // ZeRO-2: and the gradients
+  kWeights,    // ZeRO-3, FSDP: and the weights
+};
+
+enum class Recomputation {
+  kNone,
+  kSelective,  // of attention: scores and their dropout are recomputed (Korthikanti et al. 2022, arXiv:2205.05198)
+  kFull,       // of whole layers: only their inputs are kept
+};
+
+struct ParallelPlan {
+  int tensor = 1, context = 1, pipeline = 1, data = 1;
+  int micro_batch = 1;  // samples of a replica that are computed at once
+  ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
+  int chunks = 1;  // of a pipeline rank
+  bool sequence_parallel = false;
+  ZeroStage sharding = ZeroStage::kNone;
+  Recomputation recompute = Recomputation::kNone;
+  int recomputed_layers = 0;  // kFull: so many layers of each chunk; 0: all
+  bool overlap_gradients = false;
+
+  int devices() const { return tensor * context * pipeline * data; }
+  // Ranks that average the gradients of a weight, and that ZeroStage divides among.
+  int replicas() const { return context * data; }
+  int stages() const { return pipeline * chunks; }
+  // Microbatches of a step on each replica; `global_batch` must be a multiple of data x micro_batch.
+  int microbatches(int global_batch) const { return global_batch / data / micro_batch; }
+  auto operator<=>(const ParallelPlan&) const = default;
+};
+
+// "tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full". Axes of size 1 are omitted, but for
+// mbs, and so is a schedule of 1f1b. "recompute=2": two layers of each chunk.
+std::string to_string(const ParallelPlan& plan);
+// Reads such a text, in any order. kUsage for an unknown key, with the nearest one, and for a wrong value.
+Result<ParallelPlan> parse_parallel_plan(std::string_view text);
+// Sets one part of such a text, as "tp=4" or "sp", in a plan.
+Status set_in_plan(ParallelPlan& plan, std::string_view part);
+const std::vector<std::string>& parallel_plan_keys();
+// The number of axes that a plan uses: of plans that are equally fast the one with fewest is chosen.
+int axes_of(const ParallelPlan& plan);
+
+}  // namespace tutti
