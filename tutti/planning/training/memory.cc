@@ -36,11 +36,11 @@ bool has_last_stage(const ParallelPlan& plan, int pipeline_rank) {
 
 }  // namespace
 
-ParameterBytes divided(const ParameterBytes& bytes, ZeroStage sharding, int ranks) {
+ParameterBytes divided(const ParameterBytes& bytes, ZeroStage zero, int ranks) {
   ParameterBytes part = bytes;
-  if (sharding >= ZeroStage::kOptimizer) part.optimizer /= ranks;
-  if (sharding >= ZeroStage::kGradients) part.gradients /= ranks;
-  if (sharding >= ZeroStage::kWeights) part.weights /= ranks;
+  if (zero >= ZeroStage::kOptimizer) part.optimizer /= ranks;
+  if (zero >= ZeroStage::kGradients) part.gradients /= ranks;
+  if (zero >= ZeroStage::kWeights) part.weights /= ranks;
   return part;
 }
 
@@ -115,7 +115,7 @@ double activations_of_head(const TransformerConfig& config, const ParallelPlan& 
 RankMemory memory_of_rank(const TransformerConfig& config, const ParallelPlan& plan, const TrainingRuntime& runtime,
                           int microbatches, int pipeline_rank) {
   const double parameters = parameters_of_rank(config, plan, pipeline_rank), rows = rows_of(config, plan);
-  const ParameterBytes each = divided(runtime.parameters, plan.sharding, plan.replicas());
+  const ParameterBytes each = divided(runtime.parameters, plan.zero, plan.replicas());
   RankMemory memory{.weights = parameters * each.weights,
                     .gradients = parameters * each.gradients,
                     .optimizer = parameters * each.optimizer};
@@ -148,7 +148,7 @@ RankMemory memory_of_rank(const TransformerConfig& config, const ParallelPlan& p
   // Both directions of a pipeline, sent and received.
   if (plan.pipeline > 1) memory.buffers += 4 * rows * config.hidden * runtime.residual / token_ranks(plan);
   // The weights of a layer at work, those of the next one, and the gradients of one.
-  if (plan.sharding == ZeroStage::kWeights && plan.replicas() > 1)
+  if (plan.zero == ZeroStage::kWeights && plan.replicas() > 1)
     memory.buffers +=
         parameters_of_layer(config, plan.tensor) * (2 * runtime.parameters.weights + runtime.parameters.gradients);
   return memory;

@@ -20,7 +20,7 @@ TransformerConfig megatron_gpt(int layers, int hidden, int heads) {
 // The 24 bytes of matrices of a layer, so h x 12 h of them, which the paper counts alone.
 double paper_states(const TransformerConfig& config, const ParallelPlan& plan) {
   const double h = config.hidden;
-  const double bytes = divided(megatron_runtime().parameters, plan.sharding, plan.replicas()).sum();
+  const double bytes = divided(megatron_runtime().parameters, plan.zero, plan.replicas()).sum();
   return bytes * 12 * h * h * config.layers / (plan.tensor * plan.pipeline) / kGiB;
 }
 
@@ -89,7 +89,7 @@ TEST(TrainingMemory, IsThatOfFigure7OfActivationRecomputation) {
 // Rajbhandari et al. 2020 (arXiv:1910.02054), figure 1: 7.5e9 parameters on 64 ranks, in 1e9 bytes.
 TEST(TrainingMemory, EqualsTheTableOfZero) {
   const ParameterBytes each{.weights = 2, .gradients = 2, .optimizer = 12};
-  const auto gigabytes = [&](ZeroStage sharding) { return 7.5 * divided(each, sharding, 64).sum(); };
+  const auto gigabytes = [&](ZeroStage zero) { return 7.5 * divided(each, zero, 64).sum(); };
   EXPECT_NEAR(gigabytes(ZeroStage::kNone), 120, 1e-9);
   EXPECT_NEAR(gigabytes(ZeroStage::kOptimizer), 31.40625, 1e-9);
   EXPECT_NEAR(gigabytes(ZeroStage::kGradients), 16.640625, 1e-9);

@@ -58,7 +58,7 @@ Status set(ParallelPlan& plan, const std::string& key, const std::string& value)
   if (key == "chunks") return whole(plan.chunks);
   if (key == "recompute") return set_recompute(plan, value);
   if (key == "zero") {
-    plan.sharding = ZeroStage(TUTTI_TRY(number(key, value, 0, 3)));
+    plan.zero = ZeroStage(TUTTI_TRY(number(key, value, 0, 3)));
     return {};
   }
   if (key == "schedule") {
@@ -95,7 +95,7 @@ std::string to_string(const ParallelPlan& plan) {
   axis("chunks", plan.chunks);
   axis("dp", plan.data);
   parts.push_back(fmt::format("mbs={}", plan.micro_batch));
-  if (plan.sharding != ZeroStage::kNone) parts.push_back(fmt::format("zero={}", int(plan.sharding)));
+  if (plan.zero != ZeroStage::kNone) parts.push_back(fmt::format("zero={}", int(plan.zero)));
   if (plan.recompute == Recomputation::kSelective) parts.emplace_back("recompute=selective");
   if (plan.recompute == Recomputation::kFull)
     parts.push_back(plan.recomputed_layers == 0 ? "recompute=full"
@@ -124,7 +124,7 @@ Result<ParallelPlan> parse_parallel_plan(std::string_view text) {
 int axes_of(const ParallelPlan& plan) {
   return int(plan.tensor > 1) + int(plan.sequence_parallel) + int(plan.context > 1) + int(plan.pipeline > 1) +
          int(plan.chunks > 1) + int(plan.data > 1) + int(plan.schedule != ScheduleKind::kOneForwardOneBackward) +
-         int(plan.sharding) + int(plan.recompute != Recomputation::kNone) + int(plan.recomputed_layers > 0) +
+         int(plan.zero) + int(plan.recompute != Recomputation::kNone) + int(plan.recomputed_layers > 0) +
          int(plan.overlap_gradients);
 }
 

@@ -30,7 +30,7 @@ struct ParallelPlan {
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   int chunks = 1;  // of a pipeline rank
   bool sequence_parallel = false;
-  ZeroStage sharding = ZeroStage::kNone;
+  ZeroStage zero = ZeroStage::kNone;
   Recomputation recompute = Recomputation::kNone;
   int recomputed_layers = 0;  // kFull: so many layers of each chunk; 0: all
   bool overlap_gradients = false;

@@ -60,20 +60,20 @@ std::string TrainingRuntime::refusal(const ParallelPlan& plan) const {
     if (plan.schedule == ScheduleKind::kFillDrain) return fmt::format("{} runs 1F1B, never fill-drain", name);
     if (name == "deepspeed" && plan.chunks > 1) return "deepspeed has no interleaved schedule";
     if (name == "deepspeed" && plan.sequence_parallel) return "deepspeed has no sequence parallelism";
-    if (name == "megatron" && plan.sharding > ZeroStage::kOptimizer) return "megatron shards the optimizer state only";
-    if (plan.pipeline > 1 && plan.sharding > ZeroStage::kOptimizer)
+    if (name == "megatron" && plan.zero > ZeroStage::kOptimizer) return "megatron shards the optimizer state only";
+    if (plan.pipeline > 1 && plan.zero > ZeroStage::kOptimizer)
       return "sharded gradients or weights do not go with a pipeline";
     if (plan.overlap_gradients) return fmt::format("{} averages gradients after the last backward", name);
     return {};
   }
   if (plan.recompute == Recomputation::kSelective) return "scores of attention are never kept, so none are recomputed";
-  if (plan.sharding == ZeroStage::kGradients) return "ZeRO-2 is in the library, but no option of pretrain_gpt";
-  if (plan.sharding == ZeroStage::kWeights) {
+  if (plan.zero == ZeroStage::kGradients) return "ZeRO-2 is in the library, but no option of pretrain_gpt";
+  if (plan.zero == ZeroStage::kWeights) {
     if (plan.pipeline > 1) return "--fsdp gathers weights for one microbatch at a time, so there is no pipeline";
     if (plan.overlap_gradients) return "--fsdp averages while backward runs already";
   }
   if (plan.overlap_gradients && zero_bubble) return "zero-bubble schedules leave no backward that hides averages";
-  if (plan.overlap_gradients && plan.sharding == ZeroStage::kOptimizer && (plan.pipeline > 1 || plan.sequence_parallel))
+  if (plan.overlap_gradients && plan.zero == ZeroStage::kOptimizer && (plan.pipeline > 1 || plan.sequence_parallel))
     return "--overlap-grad-reduce with --use-distributed-optimizer needs one stage and no sequence parallelism";
   return {};
 }

@@ -1,0 +1,76 @@
+#include "tutti/planning/training/device_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tutti {
+namespace {
+
+// The rate of a product of these sizes: the mean of the measured rates of its kind, each weighted by the inverse square
+// of its distance in logarithms of m, n and k. Zero if there is none.
+double measured_rate(const DeviceRates& device, ProductKind kind, double m, double n, double k, int busy) {
+  int nearest_busy = 0;
+  for (const ProductTime& product : device.products)
+    if (product.kind == kind && (nearest_busy == 0 || std::abs(product.busy - busy) < std::abs(nearest_busy - busy)))
+      nearest_busy = product.busy;
+  double weights = 0, logs = 0;
+  for (const ProductTime& product : device.products) {
+    if (product.kind != kind || product.busy != nearest_busy) continue;
+    const double rate = 2.0 * product.m * product.n * product.k / product.seconds;
+    const double x = std::log(product.m / m), y = std::log(product.n / n), z = std::log(product.k / k);
+    const double distance = x * x + y * y + z * z;
+    if (distance < 1e-12) return rate;
+    const double weight = 1 / (distance * distance);
+    weights += weight;
+    logs += weight * std::log(rate);
+  }
+  return weights > 0 ? std::exp(logs / weights) : 0;
+}
+
+}  // namespace
+
+double product_time(const DeviceRates& device, ProductKind kind, double m, double n, double k, double batch,
+                    double element, int busy) {
+  const double operations = 2 * m * n * k * batch;
+  if (!device.products.empty())
+    if (const double rate = measured_rate(device, kind, m, n, k, busy); rate > 0) return operations / rate;
+  const double bytes = element * batch * (m * k + k * n + m * n);
+  return std::max(operations / (device.peak * device.share), bytes / device.stream_bandwidth) + device.product_start;
+}
+
+double stream_time(const DeviceRates& device, double bytes, double operations) {
+  return bytes / device.stream_bandwidth + operations * device.launch;
+}
+
+GroupPlace place_of(int devices, int stride, int size) {
+  if (size == 1) return {};
+  if (std::int64_t(stride) * size <= devices) return {size, size, 1};
+  if (stride >= devices) return {size, 1, devices};
+  return {size, std::min(size, std::max(1, devices / stride)), stride};
+}
+
+double collective_time(const ClusterNetwork& network, ClusterVerb verb, const GroupPlace& place, double bytes,
+                       double share) {
+  if (place.size == 1) return 0;
+  const double n = place.size, rounds = verb == ClusterVerb::kAllReduce ? 2 : 1;
+  const double passing = rounds * (n - 1) / n * bytes;  // each rank sends and receives so much, on a ring
+  const double inside_hop = network.inside.latency + network.inside.overhead;
+  if (place.is_inside())
+    return network.start + rounds * (n - 1) * inside_hop + passing / (network.inside.bandwidth * share);
+  // Trees between nodes, rings inside. The cards of a node carry what passes for each of its groups.
+  const double between_hop = network.between.latency + network.between.overhead;
+  const double cards = network.cards * network.between.bandwidth * share / place.at_once;
+  const double inside = place.here > 1 ? passing / (network.inside.bandwidth * share) : 0;
+  return network.start + rounds * ((place.here - 1) * inside_hop + std::log2(n / place.here) * between_hop) +
+         std::max(passing / cards, inside);
+}
+
+double message_time(const ClusterNetwork& network, int devices, int stride, double bytes) {
+  if (std::int64_t(stride) * 2 <= devices)
+    return network.inside.latency + network.inside.overhead + bytes / network.inside.bandwidth;
+  const double share = double(network.cards) / devices;  // of a card, or several of them
+  return network.between.latency + network.between.overhead + bytes / (network.between.bandwidth * share);
+}
+
+}  // namespace tutti

@@ -1,0 +1,32 @@
+#pragma once
+// How long one device computes, and how long devices of a cluster exchange data, in closed form. Seconds and bytes.
+#include "tutti/planning/training/cluster.h"
+
+namespace tutti {
+
+// A product of `batch` pairs of matrices, where a number has `element` bytes: the larger one of what its operations and
+// what its bytes take, and product_start. If the device has measured products, their rate near these sizes, with `busy`
+// devices of the node at work.
+double product_time(const DeviceRates& device, ProductKind kind, double m, double n, double k, double batch,
+                    double element, int busy);
+// Element-wise work.
+double stream_time(const DeviceRates& device, double bytes, double operations);
+
+// Where the ranks of a group are. Groups along an axis consist of ranks with a fixed stride.
+struct GroupPlace {
+  int size = 1;
+  int here = 1;     // ranks of the group on one node
+  int at_once = 1;  // groups along this axis that share the cards of a node, all at the same time
+  bool is_inside() const { return here == size; }
+};
+// Nodes of `devices` devices each.
+GroupPlace place_of(int devices, int stride, int size);
+
+enum class ClusterVerb { kAllReduce, kReduceScatter, kAllGather };
+// `bytes`: the whole vector on a rank. `share`: of the bandwidth.
+double collective_time(const ClusterNetwork& network, ClusterVerb verb, const GroupPlace& place, double bytes,
+                       double share = 1);
+// A message to the rank `stride` ranks away, while all devices of a node send one.
+double message_time(const ClusterNetwork& network, int devices, int stride, double bytes);
+
+}  // namespace tutti

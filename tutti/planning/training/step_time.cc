@@ -1,0 +1,417 @@
+// The costs of one layer and one microbatch come from layer_chain.h and device_time.h. A stage is the sum of its
+// layers, the first one with the embedding, the last one with the head. A step is the pipeline of the stages, and then,
+// on each rank, its averages and its update.
+#include "tutti/planning/training/step_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "tutti/planning/training/device_time.h"
+#include "tutti/planning/training/layer_chain.h"
+#include "tutti/planning/training/memory.h"
+
+namespace tutti {
+namespace {
+
+// Bytes after which an average starts while backward runs: what is left of it when the last backward ends.
+constexpr double kLastBucket = 25.0 * 1024 * 1024;
+constexpr double kUpdateKernels = 20;
+constexpr double kSelectiveKernels = 5;
+// Transfers and computations that overlap slow each other: by 1.1 to 1.3 in the measurements of Galvatron (Miao et al.
+// 2022, arXiv:2211.13878). So a hidden transfer costs a part of its time.
+constexpr double kHiddenCost = 0.2;
+
+// What is left of a transfer behind a computation.
+double exposed(double transfer, double computation) {
+  return std::max(transfer - computation, 0.0) + kHiddenCost * std::min(transfer, computation);
+}
+
+struct Seconds {
+  double compute = 0, recompute = 0, tensor = 0, context = 0, messages = 0, averages = 0;
+  double sum() const { return compute + recompute + tensor + context + messages + averages; }
+  Seconds& add(const Seconds& other, double times = 1) {
+    compute += times * other.compute;
+    recompute += times * other.recompute;
+    tensor += times * other.tensor;
+    context += times * other.context;
+    messages += times * other.messages;
+    averages += times * other.averages;
+    return *this;
+  }
+};
+
+struct Passes {
+  Seconds forward, input, weight;  // weight: the gradients of weights
+  Passes& add(const Passes& other, double times = 1) {
+    forward.add(other.forward, times);
+    input.add(other.input, times);
+    weight.add(other.weight, times);
+    return *this;
+  }
+  double sum() const { return forward.sum() + input.sum() + weight.sum(); }
+};
+
+// What depends on tensor, context, micro_batch and sequence_parallel alone.
+struct LayerCosts {
+  Passes block, embedding, head;
+  double full = 0, selective = 0;  // seconds that these recomputations of a block add to its backward
+};
+
+struct PlanCosts {
+  Passes block, embedding, head;
+  double again = 0;    // recomputation of a layer
+  int recomputed = 0;  // layers of each chunk
+  double message = 0;  // of a message that does not block
+};
+
+// Seconds of a rank for one microbatch.
+struct Work {
+  double forward = 0, input = 0, weight = 0;
+  double sum() const { return forward + input + weight; }
+};
+
+struct Closed {
+  double pipeline = 0;  // until the last rank has ended its actions
+  double waiting = 0;   // of it: for messages that do not block
+  double tail = 0;      // averages and update
+  double bound = 0;     // of pipeline + tail
+  int busiest = 0;
+};
+
+int layers_of_stage(int layers, int stages, int stage) { return layers / stages + (stage < layers % stages ? 1 : 0); }
+
+int stage_of(const ParallelPlan& plan, int rank, int chunk) {
+  const bool turned = plan.schedule == ScheduleKind::kZeroBubbleV && chunk == 1;
+  return chunk * plan.pipeline + (turned ? plan.pipeline - 1 - rank : rank);
+}
+
+bool splits_backward(ScheduleKind kind) {
+  return kind == ScheduleKind::kZeroBubbleH1 || kind == ScheduleKind::kZeroBubbleV;
+}
+
+}  // namespace
+
+struct StepModel::Costs {
+  TransformerConfig config;
+  Cluster cluster;
+  TrainingRuntime runtime;
+  int global_batch;
+  int devices;        // of a node
+  double slower = 1;  // factor of computations, where devices outnumber the cores of a node
+  mutable std::map<std::uint64_t, LayerCosts> cache{};
+
+  double product(ProductKind kind, const ProductWork& work, int busy) const {
+    return slower * work.share *
+           product_time(cluster.device, kind, work.rows, work.outputs, work.inputs, work.batch, runtime.element, busy);
+  }
+  double stream(double bytes, double operations) const {
+    return slower * stream_time(cluster.device, bytes, operations);
+  }
+
+  Passes passes(const LayerWork& work, const ParallelPlan& plan, LayerCosts* recomputations) const {
+    const int busy = std::min(devices, plan.devices());
+    const GroupPlace tensor = place_of(devices, 1, plan.tensor);
+    const double forward_sum = collective_time(cluster.network, ClusterVerb::kAllReduce, tensor, work.tensor_bytes);
+    Passes passes;
+    double attention = 0, attention_backward = 0, hidden = 0;
+    for (const ProductWork& one : work.products) {
+      const double forward = product(ProductKind::kForward, one, busy);
+      const double input = product(ProductKind::kInputGradient, one, busy);
+      const double weight = product(ProductKind::kWeightGradient, one, busy);
+      passes.forward.compute += forward;
+      passes.input.compute += input + (one.has_weights ? 0 : weight);
+      if (one.has_weights) passes.weight.compute += weight;
+      if (!one.has_weights) attention += forward, attention_backward += input + weight;
+      if (one.hides_tensor_sum && runtime.hides_tensor_sums) hidden += forward_sum - exposed(forward_sum, weight);
+    }
+    passes.forward.compute += stream(work.streamed, work.operations);
+    passes.input.compute += stream(work.streamed_backward, work.operations_backward);
+    passes.forward.tensor = work.tensor_sums * forward_sum;
+    passes.input.tensor = work.tensor_sums > 0 ? work.tensor_sums * forward_sum - hidden : 0;
+    if (work.context_hops > 0) {  // each hop is hidden behind the attention of the part that came before
+      const double hop = message_time(cluster.network, devices, plan.tensor, work.context_bytes);
+      const double back = message_time(cluster.network, devices, plan.tensor, 2 * work.context_bytes);
+      passes.forward.context = work.context_hops * std::max(0.0, hop - attention / plan.context);
+      passes.input.context = work.context_hops * std::max(0.0, back - attention_backward / plan.context);
+    }
+    if (recomputations) {
+      recomputations->full = passes.forward.sum();
+      recomputations->selective = attention + stream(work.streamed_scores, kSelectiveKernels);
+    }
+    return passes;
+  }
+
+  const LayerCosts& layer(const ParallelPlan& plan) const {
+    const std::uint64_t key =
+        ((std::uint64_t(plan.tensor) << 21 | std::uint64_t(plan.context)) << 21 | std::uint64_t(plan.micro_batch)) * 4 +
+        (plan.sequence_parallel ? 2 : 0) + (plan.devices() < devices ? 1 : 0);
+    const auto found = cache.find(key);
+    if (found != cache.end()) return found->second;
+    const LayerChain chain = transformer_chain(config, plan, runtime);
+    LayerCosts costs;
+    costs.block = passes(chain.block, plan, &costs);
+    costs.embedding = passes(chain.embedding, plan, nullptr);
+    costs.head = passes(chain.head, plan, nullptr);
+    return cache.emplace(key, costs).first->second;
+  }
+
+  // The message between two stages, with what the receivers gather of it.
+  double message(const ParallelPlan& plan) const {
+    const double rows = double(config.sequence_length) / plan.context * plan.micro_batch;
+    const double whole = rows * config.hidden * runtime.residual;
+    const bool parts = plan.tensor > 1 && (plan.sequence_parallel || runtime.splits_messages);
+    double seconds = message_time(cluster.network, devices, plan.tensor * plan.context * plan.data,
+                                  parts ? whole / plan.tensor : whole);
+    if (parts && !plan.sequence_parallel)
+      seconds += collective_time(cluster.network, ClusterVerb::kAllGather, place_of(devices, 1, plan.tensor), whole);
+    return seconds;
+  }
+
+  PlanCosts of(const ParallelPlan& plan) const {
+    const LayerCosts& layer = this->layer(plan);
+    PlanCosts costs{.block = layer.block, .embedding = layer.embedding, .head = layer.head};
+    if (plan.recompute != Recomputation::kNone) {
+      costs.again = plan.recompute == Recomputation::kFull ? layer.full : layer.selective;
+      const int most = (config.layers + plan.stages() - 1) / plan.stages();
+      costs.recomputed = plan.recomputed_layers == 0 ? most : std::min(most, plan.recomputed_layers);
+    }
+    if (plan.zero == ZeroStage::kWeights && plan.replicas() > 1) {
+      // The next layer's weights are gathered, and the last one's gradients summed, while a layer computes.
+      const GroupPlace place = place_of(devices, plan.tensor, plan.replicas());
+      const double parameters = parameters_of_layer(config, plan.tensor);
+      const double gather = collective_time(cluster.network, ClusterVerb::kAllGather, place,
+                                            parameters * runtime.parameters.weights, runtime.gather_share);
+      const double sum = collective_time(cluster.network, ClusterVerb::kReduceScatter, place,
+                                         parameters * runtime.sent_gradient, runtime.gather_share);
+      const double backward = costs.block.input.sum() + costs.block.weight.sum() + costs.again;
+      costs.block.forward.averages = exposed(gather, costs.block.forward.sum());
+      costs.block.input.averages = exposed(gather + sum, backward);
+    }
+    if (plan.pipeline > 1) costs.message = message(plan);
+    return costs;
+  }
+
+  Passes stage(const ParallelPlan& plan, const PlanCosts& costs, int stage) const {
+    const int layers = layers_of_stage(config.layers, plan.stages(), stage);
+    Passes passes;
+    passes.add(costs.block, layers);
+    passes.input.recompute += std::min(layers, costs.recomputed) * costs.again;
+    if (stage == 0) passes.add(costs.embedding);
+    if (stage == plan.stages() - 1) passes.add(costs.head);
+    if (plan.pipeline > 1 && runtime.blocks_in_messages)
+      passes.forward.messages = passes.input.messages = costs.message;
+    return passes;
+  }
+  Passes rank(const ParallelPlan& plan, const PlanCosts& costs, int pipeline_rank) const {
+    Passes sum;
+    for (int chunk = 0; chunk < plan.chunks; ++chunk) sum.add(stage(plan, costs, stage_of(plan, pipeline_rank, chunk)));
+    return sum;
+  }
+  double free_message(const PlanCosts& costs) const { return runtime.blocks_in_messages ? 0 : costs.message; }
+
+  double update(const ParallelPlan& plan, int pipeline_rank) const {
+    const double share = plan.zero == ZeroStage::kNone ? 1 : plan.replicas();
+    return stream(parameters_of_rank(config, plan, pipeline_rank) / share * runtime.optimizer_traffic, kUpdateKernels);
+  }
+  // Averages of a rank that its last backward does not hide.
+  double averages(const ParallelPlan& plan, const PlanCosts& costs, int pipeline_rank) const {
+    const ClusterNetwork& network = cluster.network;
+    double seconds = 0;
+    if (plan.replicas() > 1 && plan.zero != ZeroStage::kWeights) {
+      const GroupPlace place = place_of(devices, plan.tensor, plan.replicas());
+      const double parameters = parameters_of_rank(config, plan, pipeline_rank);
+      const double bytes = parameters * runtime.sent_gradient;
+      double sum = plan.zero == ZeroStage::kNone ? collective_time(network, ClusterVerb::kAllReduce, place, bytes)
+                                                 : collective_time(network, ClusterVerb::kReduceScatter, place, bytes);
+      if (plan.overlap_gradients) {
+        const Passes passes = rank(plan, costs, pipeline_rank);
+        const double behind = passes.input.sum() + passes.weight.sum();
+        sum = std::max(exposed(sum, behind), sum * std::min(1.0, kLastBucket / bytes));
+      }
+      seconds += sum;
+      if (plan.zero != ZeroStage::kNone)
+        seconds += collective_time(network, ClusterVerb::kAllGather, place, parameters * runtime.parameters.weights);
+    }
+    // A tied embedding is on the first and the last stage, which sum their gradients.
+    const bool is_end = pipeline_rank == 0 || pipeline_rank == plan.pipeline - 1;
+    if (config.tied && plan.pipeline > 1 && plan.schedule != ScheduleKind::kZeroBubbleV && is_end) {
+      const double bytes = double(config.vocabulary) * config.hidden / plan.tensor * runtime.sent_gradient;
+      seconds += collective_time(network, ClusterVerb::kAllReduce,
+                                 place_of(devices, plan.tensor * plan.replicas() * (plan.pipeline - 1), 2), bytes);
+    }
+    return seconds;
+  }
+
+  double tail(const ParallelPlan& plan, const PlanCosts& costs, int pipeline_rank) const {
+    return averages(plan, costs, pipeline_rank) + update(plan, pipeline_rank);
+  }
+
+  // Of a pipeline of p ranks, in which rank r works w_r for each of m microbatches, the busiest one w. Every schedule
+  // takes m w and what it takes to fill and to drain: the work of the other ranks (1F1B, fill-drain), divided by the
+  // chunks (interleaved); of zero-bubble schedules what gradients of weights do not fill. The test compares it with the
+  // simulated clock.
+  Closed closed_form(const ParallelPlan& plan, const PlanCosts& costs) const {
+    const double m = plan.microbatches(global_batch), p = plan.pipeline, message = free_message(costs);
+    const Work block{costs.block.forward.sum(), costs.block.input.sum(), costs.block.weight.sum()};
+    const Work embedding{costs.embedding.forward.sum(), costs.embedding.input.sum(), costs.embedding.weight.sum()};
+    const Work head{costs.head.forward.sum(), costs.head.input.sum(), costs.head.weight.sum()};
+    const double blocking = plan.pipeline > 1 && runtime.blocks_in_messages ? costs.message : 0;
+    const int stages = plan.stages();
+    const auto add_stage = [&](Work& work, int stage) {
+      const int layers = layers_of_stage(config.layers, stages, stage);
+      work.forward += layers * block.forward + blocking;
+      work.input += layers * block.input + std::min(layers, costs.recomputed) * costs.again + blocking;
+      work.weight += layers * block.weight;
+      for (const Work* const end : {stage == 0 ? &embedding : nullptr, stage == stages - 1 ? &head : nullptr}) {
+        if (!end) continue;
+        work.forward += end->forward;
+        work.input += end->input;
+        work.weight += end->weight;
+      }
+    };
+    Closed closed;
+    const double first_tail = tail(plan, costs, 0);
+    closed.tail = plan.pipeline > 1 ? std::max(first_tail, tail(plan, costs, plan.pipeline - 1)) : first_tail;
+    // A rank cannot start before the first microbatch has passed the stages before its first one. Where backward is
+    // whole, its last microbatch must pass them back after the rank has ended, and then comes what the first rank adds.
+    double most = 0, sum = 0, unfilled = 0, before = 0, after = 0;
+    for (int rank = 0; rank < plan.pipeline; ++rank) {
+      Work first, work;
+      add_stage(first, rank);
+      work = first;
+      for (int chunk = 1; chunk < plan.chunks; ++chunk) add_stage(work, stage_of(plan, rank, chunk));
+      const double each = work.sum();
+      if (each > most) most = each, closed.busiest = rank;
+      sum += each;
+      unfilled += std::max(0.0, work.forward + work.input - work.weight);
+      closed.bound = std::max(closed.bound, before + m * each + (rank == 0 ? first_tail : 0));
+      if (!splits_backward(plan.schedule))
+        closed.bound = std::max(closed.bound, before + m * each + after + first_tail);
+      before += first.forward + message;
+      after += first.input + first.weight + message;
+    }
+    double fill = 0;
+    switch (plan.schedule) {
+      case ScheduleKind::kFillDrain:
+        fill = sum - most;
+        closed.waiting = 2 * (p - 1) * message;
+        break;
+      case ScheduleKind::kOneForwardOneBackward:
+        fill = sum - most;
+        closed.waiting = plan.pipeline > 1 ? 2 * (m + p - 2) * message : 0;
+        break;
+      case ScheduleKind::kInterleaved:
+        fill = (sum - most) / plan.chunks;
+        closed.waiting = 2 * (p - 1) * message;
+        break;
+      case ScheduleKind::kZeroBubbleH1:
+        fill = unfilled * (p - 1) / p;
+        closed.waiting = 2 * (m + p - 2) * message;
+        break;
+      case ScheduleKind::kZeroBubbleV:
+        fill = (sum - most) / 6;
+        closed.waiting = 2 * (p - 1) * message;
+        break;
+    }
+    closed.pipeline = std::max(m * most + fill + closed.waiting, closed.bound - closed.tail);
+    return closed;
+  }
+
+  Timeline simulate_pipeline(const ParallelPlan& plan, const PlanCosts& costs, double message) const {
+    const Schedule schedule =
+        make_schedule(plan.schedule,
+                      {.ranks = plan.pipeline, .microbatches = plan.microbatches(global_batch), .chunks = plan.chunks});
+    StageCosts stages{{}, {}, {}, message};
+    for (int s = 0; s < plan.stages(); ++s) {
+      const Passes passes = stage(plan, costs, s);
+      stages.forward.push_back(passes.forward.sum());
+      stages.backward_input.push_back(passes.input.sum());
+      stages.backward_weight.push_back(passes.weight.sum());
+    }
+    return simulate(schedule, stages);
+  }
+
+  // `pipeline`: the time until the last rank has ended its actions; `waiting` of it: messages that do not block.
+  StepTime parts(const ParallelPlan& plan, const PlanCosts& costs, int busiest, double pipeline, double waiting,
+                 double step) const {
+    const double m = plan.microbatches(global_batch);
+    const Passes passes = rank(plan, costs, busiest);
+    Seconds work;
+    work.add(passes.forward, m).add(passes.input, m).add(passes.weight, m);
+    StepTime time{.compute = work.compute,
+                  .recompute = work.recompute,
+                  .tensor = work.tensor,
+                  .context = work.context,
+                  .messages = work.messages + waiting};
+    time.bubble = std::max(0.0, pipeline - work.sum() - waiting);
+    time.optimizer = std::min(update(plan, busiest), std::max(0.0, step - pipeline));
+    time.averages = work.averages + std::max(0.0, step - pipeline - time.optimizer);
+    return time;
+  }
+};
+
+StepModel::StepModel(const TransformerConfig& config, const Cluster& cluster, const TrainingRuntime& runtime,
+                     int global_batch)
+    : costs_(new Costs{config, cluster, runtime, global_batch, 1}) {
+  TUTTI_REQUIRE(!cluster.nodes.empty(), "planner: the cluster has no nodes");
+  costs_->devices = cluster.nodes.front().devices;
+  for (const ClusterNodes& nodes : cluster.nodes) {
+    TUTTI_REQUIRE(nodes.devices == costs_->devices, "planner: nodes of ", costs_->devices, " and of ", nodes.devices,
+                  " devices, expected the same number on each");
+    if (nodes.cores > 0) costs_->slower = std::max(costs_->slower, double(nodes.devices) / nodes.cores);
+  }
+}
+StepModel::~StepModel() = default;
+
+StepTime StepModel::estimate(const ParallelPlan& plan) const {
+  const PlanCosts costs = costs_->of(plan);
+  const Closed closed = costs_->closed_form(plan, costs);
+  return costs_->parts(plan, costs, closed.busiest, closed.pipeline, closed.waiting, closed.pipeline + closed.tail);
+}
+
+StepModel::Bounds StepModel::bounds(const ParallelPlan& plan) const {
+  const Closed closed = costs_->closed_form(plan, costs_->of(plan));
+  return {closed.pipeline + closed.tail, closed.bound};
+}
+
+double StepModel::lower_bound(const ParallelPlan& plan) const { return bounds(plan).lower; }
+
+double StepModel::exact_step(const ParallelPlan& plan) const {
+  const PlanCosts costs = costs_->of(plan);
+  const Timeline timeline = costs_->simulate_pipeline(plan, costs, costs_->free_message(costs));
+  double step = 0;
+  for (int rank = 0; rank < plan.pipeline; ++rank)
+    step = std::max(step, timeline.ranks[std::size_t(rank)].back().end + costs_->tail(plan, costs, rank));
+  return step;
+}
+
+StepTime StepModel::exact(const ParallelPlan& plan) const {
+  const PlanCosts costs = costs_->of(plan);
+  const double message = costs_->free_message(costs);
+  const Timeline timeline = costs_->simulate_pipeline(plan, costs, message);
+  double pipeline = 0, step = 0;
+  for (int rank = 0; rank < plan.pipeline; ++rank) {
+    const double end = timeline.ranks[std::size_t(rank)].back().end;
+    pipeline = std::max(pipeline, end);
+    step = std::max(step, end + costs_->tail(plan, costs, rank));
+  }
+  double waiting = 0;
+  if (message > 0 && plan.pipeline > 1)
+    waiting = std::max(0.0, pipeline - costs_->simulate_pipeline(plan, costs, 0).length());
+  return costs_->parts(plan, costs, costs_->closed_form(plan, costs).busiest, pipeline, waiting, step);
+}
+
+Timeline StepModel::timeline(const ParallelPlan& plan) const {
+  const PlanCosts costs = costs_->of(plan);
+  return costs_->simulate_pipeline(plan, costs, costs_->free_message(costs));
+}
+
+const TransformerConfig& StepModel::config() const { return costs_->config; }
+const Cluster& StepModel::cluster() const { return costs_->cluster; }
+const TrainingRuntime& StepModel::runtime() const { return costs_->runtime; }
+int StepModel::global_batch() const { return costs_->global_batch; }
+
+}  // namespace tutti
