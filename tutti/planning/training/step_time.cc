@@ -186,9 +186,11 @@ struct StepModel::Costs {
                                             parameters * runtime.parameters.weights, runtime.gather_share);
       const double sum = collective_time(cluster.network, ClusterVerb::kReduceScatter, place,
                                          parameters * runtime.sent_gradient, runtime.gather_share);
-      const double backward = costs.block.input.sum() + costs.block.weight.sum() + costs.again;
+      const double backward = costs.block.input.sum() + costs.block.weight.sum();
       costs.block.forward.averages = exposed(gather, costs.block.forward.sum());
       costs.block.input.averages = exposed(gather + sum, backward);
+      // The forward that is repeated hides more of them.
+      if (costs.again > 0) costs.again += exposed(gather + sum, backward + costs.again) - costs.block.input.averages;
     }
     if (plan.pipeline > 1) costs.message = message(plan);
     return costs;

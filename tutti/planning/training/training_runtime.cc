@@ -56,6 +56,7 @@ Result<TrainingRuntime> training_runtime(std::string_view name, Precision precis
 std::string TrainingRuntime::refusal(const ParallelPlan& plan) const {
   const bool zero_bubble = plan.schedule == ScheduleKind::kZeroBubbleH1 || plan.schedule == ScheduleKind::kZeroBubbleV;
   if (name != "tutti") {
+    if (plan.context > 1) return fmt::format("{} has no context parallelism", name);
     if (zero_bubble) return fmt::format("{} has no zero-bubble schedules", name);
     if (plan.schedule == ScheduleKind::kFillDrain) return fmt::format("{} runs 1F1B, never fill-drain", name);
     if (name == "deepspeed" && plan.chunks > 1) return "deepspeed has no interleaved schedule";

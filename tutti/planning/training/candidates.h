@@ -1,0 +1,32 @@
+#pragma once
+// Every plan that a training may have on a number of devices.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tutti/planning/training/parallel_plan.h"
+#include "tutti/planning/training/training_runtime.h"
+#include "tutti/planning/transformer_config.h"
+
+namespace tutti {
+
+// What the search may choose.
+struct PlanRules {
+  std::vector<std::string> fix;    // parts of a plan that are given: "tp=2", "sp"
+  std::vector<std::string> allow;  // keys of parallel_plan_keys() that may be other than in one process; empty: all
+};
+// kUsage for an unknown key, with the nearest one, and for a wrong value.
+Status check(const PlanRules& rules);
+
+// Reasons for which plans were not taken, each with their number.
+using Refusals = std::map<std::string, std::int64_t>;
+
+// Calls `take` once for each plan that uses all `devices`, divides the model and the batch, and that the runtime and
+// the rules allow. Of plans that differ in recomputed_layers alone, the one whose layers `take` is to choose is given
+// with all layers. The order is always the same.
+void for_each_plan(const TransformerConfig& config, const TrainingRuntime& runtime, int global_batch, int devices,
+                   const PlanRules& rules, const std::function<void(const ParallelPlan&)>& take, Refusals& refusals);
+
+}  // namespace tutti
