@@ -12,7 +12,6 @@ tutti.run starts jobs from Python, and tutti.plan predicts collectives.
 
 import importlib
 import importlib.metadata
-import sys
 
 from tutti.backend import ddp_hook, register, shared_memory
 
@@ -28,7 +27,7 @@ def _torch_asks_for_backends():
     return [int(part) for part in version.split(".")[:2]] >= [2, 15]
 
 
-if "torch" in sys.modules or not _torch_asks_for_backends():
+if not _torch_asks_for_backends():
     register()
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 
 _module = None
 
@@ -24,6 +25,10 @@ def _load():
     return _module
 
 
+def _create(options, backend_options):
+    return _load().create(options, backend_options)
+
+
 def register() -> None:
     """Makes ``init_process_group("tutti")`` known to torch.distributed. May be called again.
 
@@ -35,9 +40,41 @@ def register() -> None:
         return
     dist.Backend.register_backend(
         "tutti",
-        lambda options, backend_options: _load().create(options, backend_options),
+        _create,
         extended_api=True,
         devices=["cpu"],
+    )
+
+
+def replace_gloo() -> None:
+    """With TUTTI_REPLACE_GLOO=1, the groups that a program makes with gloo are Tutti's.
+
+    For programs that cannot choose their backend. torch calls it at the end of ``import torch``, by the
+    entry point of the package.
+
+    Raises:
+        ValueError: TUTTI_REPLACE_GLOO is neither a yes nor a no.
+        RuntimeError: torch is older than 2.15.
+    """
+    asked = os.environ.get("TUTTI_REPLACE_GLOO", "")
+    if asked.lower() in ("", "0", "false", "no", "off"):
+        return
+    if asked.lower() not in ("1", "true", "yes", "on"):
+        raise ValueError(f"TUTTI_REPLACE_GLOO is 1 or 0, and not {asked!r}")
+    import torch
+    import torch.distributed as dist
+
+    # torch asks for its own backends by entry points too, and takes what is registered already.
+    if not hasattr(dist.Backend, "_ensure_backend_registered"):
+        raise RuntimeError(
+            "TUTTI_REPLACE_GLOO needs torch 2.15 or later, and this is "
+            f'{torch.__version__}. Use init_process_group("tutti") instead'
+        )
+    dist.Backend.register_backend(
+        "gloo",
+        _create,
+        extended_api=True,
+        devices=["cpu"],  # not of the type GLOO: DistributedDataParallel casts such a backend to its own class
     )
 
 

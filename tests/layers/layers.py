@@ -156,7 +156,7 @@ def check_variables(root):
     table = pathlib.Path("tutti/base/env.cc")
     known = set(KNOWN.findall((root / table).read_text(encoding="utf-8")))
     named = {}
-    for path in sources(root):
+    for path in [*sources(root), *sources(root, ["python"], [".cc", ".py"])]:
         if not path.name.endswith("_test.cc"):
             for name in VARIABLE.findall(path.read_text(encoding="utf-8")):
                 named.setdefault(name, path.relative_to(root))

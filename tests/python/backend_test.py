@@ -22,20 +22,20 @@ SECONDS = datetime.timedelta(seconds=30)
 TESTS = {}
 
 
-def test(ranks):
-    """On so many ranks, each in a process with the default group on tutti."""
+def test(ranks, backend="tutti", **environment):
+    """On so many ranks, each in a process with the default group on that backend and with these variables."""
 
     def add(body):
-        TESTS[body.__name__] = (body, ranks)
+        TESTS[body.__name__] = (body, ranks, backend, environment)
         return body
 
     return add
 
 
 def start(rank, name, ranks, store, errors):
-    body, _ = TESTS[name]
+    body, _, backend, _ = TESTS[name]
     try:
-        dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=ranks, timeout=SECONDS)
+        dist.init_process_group(backend, init_method="file://" + store, rank=rank, world_size=ranks, timeout=SECONDS)
         body(rank, ranks)
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -45,7 +45,7 @@ def start(rank, name, ranks, store, errors):
 
 def run(name):
     """What went wrong, by rank; empty: nothing."""
-    _, ranks = TESTS[name]
+    _, ranks, _, environment = TESTS[name]
     spawn = mp.get_context("spawn")
     errors = spawn.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -53,8 +53,11 @@ def run(name):
             spawn.Process(target=start, args=(rank, name, ranks, folder + "/store", errors))
             for rank in range(ranks)
         ]
+        os.environ.update(environment)
         for process in processes:
             process.start()
+        for variable in environment:
+            del os.environ[variable]
         for process in processes:
             process.join(120)
         wrong = []
@@ -408,6 +411,20 @@ def a_rank_that_does_not_come_is_a_timeout(rank, ranks):
         raise AssertionError("the wait succeeded")
     except dist.DistBackendError as error:
         assert "Timed out" in str(error) and "200 ms" in str(error), error
+
+
+@test(2, backend="gloo", TUTTI_REPLACE_GLOO="1")
+def a_program_that_asks_for_gloo_gets_tutti(rank, ranks):
+    for group in dist.group.WORLD, dist.new_group([0, 1]):
+        assert "TuttiBackend" in repr(group._get_backend(torch.device("cpu"))), group
+        tensor = torch.full((3,), float(rank + 1))
+        dist.all_reduce(tensor, group=group)
+        assert tensor.tolist() == [3, 3, 3], tensor
+    dist.monitored_barrier()  # it checks that the backend is called gloo
+    assert dist.get_backend() == "gloo"
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+    model(torch.full((1, 3), float(rank))).sum().backward()
+    assert model.module.weight.grad.tolist() == [[0.5, 0.5, 0.5]]
 
 
 def main():

@@ -90,6 +90,7 @@ std::span<const std::string> known_variables() {
                                        "NODE_MET_FD",
                                        "PEER_TIMEOUT",
                                        "PROGRESS_FD",
+                                       "REPLACE_GLOO",
                                        "SECRET",
                                        "SECRET_FD",
                                        "SECRET_FILE",
