@@ -68,6 +68,7 @@ void OptionParser::declare() {
     made->group("");
     if (option.takes_value) made->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
+  if (!help_.has_local_rank) return;
   app_->add_option("--local-rank,--local_rank", local_rank_, "local rank, as torch.distributed.launch passes it")
       ->group("Ranks")
       ->type_name("N");

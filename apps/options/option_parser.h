@@ -22,6 +22,7 @@ struct ProgramHelp {
   const char* name;
   const char* about;   // the first line of the help
   const char* footer;  // examples and exit codes
+  bool has_local_rank = true;  // launchers pass --local-rank to what they start
 };
 
 class OptionParser {

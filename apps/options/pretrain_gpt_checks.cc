@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "apps/options/pretrain_gpt_options.h"
+#include "apps/options/transformer_options.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/folder/folder.h"
 #include "tutti/data/tokenizers/bpe.h"
@@ -85,22 +86,6 @@ Status set_vocabulary(PretrainGptCommand& command, Texts texts) {
     return usage("--generate needs a tokenizer to read the prompt and to write text",
                  "--tokenizer-type byte, or --vocab-file and --merge-file");
   return {};
-}
-
-Status set_shape(TransformerConfig& s, Texts texts) {
-  if (!texts.has("--kv-channels") && s.hidden % s.heads != 0)
-    return usage(fmt::format("--hidden-size {} cannot be divided into --num-attention-heads {}", s.hidden, s.heads),
-                 fmt::format("--hidden-size {}, or give the dimension of a head: --kv-channels",
-                             (s.hidden / s.heads + 1) * s.heads));
-  if (!texts.has("--kv-channels")) s.head_size = s.hidden / s.heads;
-  if (!texts.is_given("--group-query-attention")) s.query_groups = s.heads;
-  const bool swiglu = texts.is_given("--swiglu");
-  s.activation = swiglu                             ? ActivationKind::kSwiglu
-                 : texts.is_given("--squared-relu") ? ActivationKind::kSquaredRelu
-                                                    : ActivationKind::kGelu;
-  const int wide = 4 * s.hidden, gated = std::max(wide * 2 / 3 / 64 * 64, 64);
-  if (!texts.has("--ffn-hidden-size")) s.ffn = swiglu ? gated : wide;
-  return tutti::check(s);
 }
 
 // A fixed loss scale goes with every precision, as in Megatron-LM; an adaptive one is for f16.
@@ -246,7 +231,7 @@ std::vector<std::function<Status(const OptionTexts&)>> pretrain_gpt_checks(Pretr
   gpt::Options& o = command.options;
   return {[&o](Texts texts) { return check_required(o, texts); },
           [&command](Texts texts) { return set_vocabulary(command, texts); },
-          [&o](Texts texts) { return set_shape(o.model, texts); },
+          [&o](Texts texts) { return set_transformer_shape(o.model, texts); },
           [&o](Texts texts) { return set_precision(o, texts); },
           [&o](Texts texts) { return set_ranks(o, texts); },
           [&o](Texts texts) { return set_batches(o, texts); },

@@ -1,13 +1,13 @@
 #include "apps/options/pretrain_gpt_options.h"
 
 #include "apps/options/checkpoint_options.h"
+#include "apps/options/transformer_options.h"
 
 namespace tutti::cli {
 namespace {
 
-constexpr std::int64_t kMostInt = std::numeric_limits<int>::max() / 8;
+constexpr std::int64_t kMostInt = kMostSize;
 
-constexpr const char* kOneActivation = "drop one of the two: an MLP has one activation";
 constexpr const char* kOnePrecision = "drop one of the two: a model is computed in one precision";
 constexpr const char* kFixedScale = "drop one of the two: --loss-scale fixes the scale, which the other option adapts";
 constexpr const char* kOneSchedule = "drop one of the two: --step-batch-size-schedule has all batch sizes";
@@ -103,57 +103,32 @@ Setter timeout(Duration& target) {
 OptionGroup model(PretrainGptCommand& command) {
   auto& o = command.options;
   auto& s = o.model;
-  return {
-      "Model",
-      {{"--num-layers", "N", "", "transformer layers", whole(s.layers, 1, kMostInt)},
-       {"--hidden-size", "N", "", "hidden dimension of the transformer", whole(s.hidden, 1, kMostInt)},
-       {"--num-attention-heads", "N", "", "attention heads", whole(s.heads, 1, kMostInt)},
-       {"--ffn-hidden-size", "N", "",
-        "hidden dimension of an MLP (4 x hidden size; with --swiglu two thirds of that, as a multiple of 64)",
-        whole(s.ffn, 1, kMostInt)},
-       {"--kv-channels", "N", "", "dimension of a head (hidden size / heads)", whole(s.head_size, 1, kMostInt)},
-       {"--group-query-attention", "", "", "grouped-query attention: groups of heads share keys and values",
-        flag_only()},
-       {"--num-query-groups", "N", "1", "with --group-query-attention: number of groups",
-        whole(s.query_groups, 1, kMostInt), needs("--group-query-attention", "", "give both")},
-       {"--max-position-embeddings", "N", "", "number of positions of the model", whole(s.positions, 1, kMostInt)},
-       {"--position-embedding-type", "KIND", "learned_absolute", "learned_absolute, rope or none",
-        choice(s.position, {"learned_absolute", "rope", "none"})},
-       {"--rotary-base", "X", "10000", "rope: period of the slowest pair", real(s.rotary_base, 1),
-        only_with("--position-embedding-type rope")},
-       {"--rotary-percent", "X", "1", "rope: share of a head's dimension that is rotated", real(s.rotary_percent, 0, 1),
-        only_with("--position-embedding-type rope")},
-       {"--normalization", "KIND", "LayerNorm", "LayerNorm or RMSNorm", choice(s.norm, {"LayerNorm", "RMSNorm"})},
-       {"--norm-epsilon", "X", "1e-5", "epsilon added to the variance", real(s.norm_epsilon, 0)},
-       {"--swiglu", "", "", "use silu(gate) * up in MLPs", flag_only(), excludes("--squared-relu", kOneActivation)},
-       {"--squared-relu", "", "", "use relu(x)^2 in MLPs instead of GELU", flag_only()},
-       {"--disable-bias-linear", "", "", "use linear layers without bias", flag_off(s.bias)},
-       {"--untie-embeddings-and-output-weights", "", "", "give the output layer its own weights", flag_off(s.tied)},
-       {"--make-vocab-size-divisible-by", "N", "128",
-        "pad the word embedding to a multiple of N x tensor parallel size rows",
-        whole(s.vocabulary_divisible_by, 1, kMostInt)},
-       {"--attention-dropout", "X", "0.1", "dropout of the attention weights", dropout(s.attention_dropout)},
-       {"--hidden-dropout", "X", "0.1", "dropout of the embedding and of what is added to the residual",
-        dropout(s.hidden_dropout)},
-       {"--init-method-std", "X", "0.02", "standard deviation of the initial weights", real(s.initial_deviation, 0)},
-       {"--seed", "N", "1234", "seed of weights, dropout and data",
-        whole(s.seed, 0, std::numeric_limits<std::uint32_t>::max())},
-       {"--bf16", "", "", "compute matrix products in bf16; weights and sums stay f32", flag_only(),
-        excludes("--fp16", kOnePrecision) + excludes("--fp64", kOnePrecision)},
-       {"--fp16", "", "", "compute matrix products in f16, with a loss scale (needs LibTorch 2.4)", flag_only(),
-        excludes("--fp64", kOnePrecision)},
-       {"--loss-scale", "X", "", "fixed loss scale (default: adaptive with --fp16, else none)", text_only()},
-       {"--initial-loss-scale", "X", "", "initial value of the adaptive loss scale (4294967296)", text_only(),
-        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
-       {"--min-loss-scale", "X", "", "least loss scale; an infinity at it ends the run (1)", text_only(),
-        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
-       {"--loss-scale-window", "N", "", "steps without an infinity before the loss scale doubles (1000)", text_only(),
-        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
-       {"--hysteresis", "N", "", "number of infinities at which the loss scale begins to be halved (2)", text_only(),
-        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
-       {"--fp64", "", "", "compute in f64, to compare grids of ranks", flag_only()},
-       {"--deterministic-mode", "", "", "use one compute thread and deterministic operators only",
-        flag(o.deterministic)}}};
+  OptionGroup group{"Model", transformer_options(s)};
+  const std::vector<Option> more = {
+      {"--attention-dropout", "X", "0.1", "dropout of the attention weights", dropout(s.attention_dropout)},
+      {"--hidden-dropout", "X", "0.1", "dropout of the embedding and of what is added to the residual",
+       dropout(s.hidden_dropout)},
+      {"--init-method-std", "X", "0.02", "standard deviation of the initial weights", real(s.initial_deviation, 0)},
+      {"--seed", "N", "1234", "seed of weights, dropout and data",
+       whole(s.seed, 0, std::numeric_limits<std::uint32_t>::max())},
+      {"--bf16", "", "", "compute matrix products in bf16; weights and sums stay f32", flag_only(),
+       excludes("--fp16", kOnePrecision) + excludes("--fp64", kOnePrecision)},
+      {"--fp16", "", "", "compute matrix products in f16, with a loss scale (needs LibTorch 2.4)", flag_only(),
+       excludes("--fp64", kOnePrecision)},
+      {"--loss-scale", "X", "", "fixed loss scale (default: adaptive with --fp16, else none)", text_only()},
+      {"--initial-loss-scale", "X", "", "initial value of the adaptive loss scale (4294967296)", text_only(),
+       needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
+      {"--min-loss-scale", "X", "", "least loss scale; an infinity at it ends the run (1)", text_only(),
+       needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
+      {"--loss-scale-window", "N", "", "steps without an infinity before the loss scale doubles (1000)", text_only(),
+       needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
+      {"--hysteresis", "N", "", "number of infinities at which the loss scale begins to be halved (2)", text_only(),
+       needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
+      {"--fp64", "", "", "compute in f64, to compare grids of ranks", flag_only()},
+      {"--deterministic-mode", "", "", "use one compute thread and deterministic operators only",
+       flag(o.deterministic)}};
+  group.options.insert(group.options.end(), more.begin(), more.end());
+  return group;
 }
 
 OptionGroup data(PretrainGptCommand& command) {

@@ -21,6 +21,11 @@ TransformerConfig gpt2(int layers, int hidden, int heads) {
       {.layers = layers, .hidden = hidden, .heads = heads, .vocabulary = 50257, .sequence_length = 1024});
 }
 
+// No weights were published; the vocabulary is that of GPT-2.
+TransformerConfig gpt3_175b() {
+  return with_defaults({.layers = 96, .hidden = 12288, .heads = 96, .vocabulary = 50257, .sequence_length = 2048});
+}
+
 // What Llama, Mistral and Qwen have in common.
 TransformerConfig llama(TransformerConfig sizes) {
   sizes.norm = NormKind::kRmsNorm;
@@ -72,9 +77,11 @@ std::span<const Preset> presets() {
       {"gpt2-medium", gpt2(24, 1024, 16)},
       {"gpt2-large", gpt2(36, 1280, 20)},
       {"gpt2-xl", gpt2(48, 1600, 25)},
+      {"gpt3-175b", gpt3_175b()},
       {"llama2-7b", llama2_7b()},
       {"llama3-8b", llama3(32, 4096, 32, 14336)},
       {"llama3-70b", llama3(80, 8192, 64, 28672)},
+      {"llama3-405b", llama3(126, 16384, 128, 53248)},
       {"mistral-7b", mistral_7b()},
       {"qwen2.5-0.5b",
        qwen2_5({.layers = 24, .hidden = 896, .heads = 14, .query_groups = 2, .ffn = 4864, .vocabulary = 151936}, true)},

@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024 * 1024;
+constexpr double kGibibyte = 1024.0 * 1024 * 1024;
 
 Cluster small_cluster(int nodes, int devices, double memory) {
   return {.name = "small",
@@ -81,7 +81,7 @@ TEST(PlanTraining, EqualsBruteForceOn500Cases) {
                                               .vocabulary = one_of({256, 32000}),
                                               .sequence_length = one_of({64, 512})});
     const int devices = one_of({1, 2, 3, 4}), nodes = one_of({1, 2}), batch = one_of({1, 2, 4, 6, 8});
-    const double memory = one_of({1, 2, 4, 40}) * 0.01 * kGiB * config.hidden / 256;
+    const double memory = one_of({1, 2, 4, 40}) * 0.01 * kGibibyte * config.hidden / 256;
     const Cluster cluster = small_cluster(nodes, devices, memory);
     const TrainingRuntime runtime = i % 3 == 0   ? megatron_runtime()
                                     : i % 3 == 1 ? tutti_runtime(Precision::kBF16)
@@ -110,7 +110,7 @@ TEST(PlanTraining, EqualsBruteForceOn500Cases) {
 TEST(PlanTraining, UsesAllDevicesAndGivesTheSameTwice) {
   const TransformerConfig config =
       with_defaults({.layers = 96, .hidden = 12288, .heads = 96, .vocabulary = 51200, .sequence_length = 2048});
-  Cluster cluster = small_cluster(128, 8, 80 * kGiB);
+  Cluster cluster = small_cluster(128, 8, 80 * kGibibyte);
   cluster.device.peak = 312e12;
   const PlanOptions options{.runtime = megatron_runtime()};
   const TrainingPlans one = plan_training(config, cluster, 1536, options).or_throw();
@@ -132,7 +132,7 @@ TEST(PlanTraining, UsesAllDevicesAndGivesTheSameTwice) {
 TEST(PlanTraining, KeepsWhatIsFixedAndAllowed) {
   const TransformerConfig config =
       with_defaults({.layers = 8, .hidden = 1024, .heads = 16, .vocabulary = 32000, .sequence_length = 512});
-  const Cluster cluster = small_cluster(2, 4, 16 * kGiB);
+  const Cluster cluster = small_cluster(2, 4, 16 * kGibibyte);
   PlanOptions options{.runtime = tutti_runtime(Precision::kF32)};
   options.rules.fix = {"tp=2", "mbs=2", "recompute=1"};
   for (const RankedPlan& found : plan_training(config, cluster, 32, options).or_throw().best) {
@@ -157,15 +157,15 @@ TEST(PlanTraining, ReportsWhatDoesNotFit) {
   const TransformerConfig config =
       with_defaults({.layers = 105, .hidden = 20480, .heads = 128, .vocabulary = 51200, .sequence_length = 2048});
   const auto needed = [&](int devices) {
-    const Cluster cluster = small_cluster(devices / 8, 8, 80 * kGiB);
+    const Cluster cluster = small_cluster(devices / 8, 8, 80 * kGibibyte);
     const ParallelPlan plan{
         .data = devices, .micro_batch = 4, .zero = ZeroStage::kWeights, .recompute = Recomputation::kFull};
     return evaluate(config, cluster, devices * 4, deepspeed_runtime(), plan).or_throw().memory.total();
   };
-  EXPECT_GT(needed(560), usable_memory(small_cluster(1, 8, 80 * kGiB)));
+  EXPECT_GT(needed(560), usable_memory(small_cluster(1, 8, 80 * kGibibyte)));
   EXPECT_LT(needed(640), needed(560));
 
-  const Cluster tiny = small_cluster(1, 2, 0.5 * kGiB);
+  const Cluster tiny = small_cluster(1, 2, 0.5 * kGibibyte);
   const TrainingPlans plans = plan_training(config, tiny, 8, {.runtime = megatron_runtime()}).or_throw();
   EXPECT_TRUE(plans.best.empty());
   ASSERT_FALSE(plans.families.empty());
@@ -180,7 +180,7 @@ TEST(PlanTraining, RejectsClustersWithoutFigures) {
     const auto plans = plan_training(config, cluster, batch, {.runtime = megatron_runtime()});
     return plans.ok() ? std::string() : plans.error().detail;
   };
-  Cluster cluster = small_cluster(2, 4, kGiB);
+  Cluster cluster = small_cluster(2, 4, kGibibyte);
   EXPECT_EQ(error_of(cluster), "");
   EXPECT_EQ(error_of(cluster, 0), "a global batch of 0 samples, expected 1 or more");
   cluster.network.between.bandwidth = 0;
