@@ -12,7 +12,8 @@ namespace {
 std::string gibibytes(double bytes) { return fmt::format("{:.1f}", bytes / (1024.0 * 1024 * 1024)); }
 
 // What makes a part of a step long.
-std::string cause_of(const std::string& part, const ParallelPlan& plan, int global_batch, int devices) {
+std::string cause_of(const std::string& part, const ParallelPlan& best, const ParallelPlan& plan, int global_batch,
+                     int devices) {
   if (part == "tensor sums")
     return plan.tensor > devices ? "they cross nodes, for tp is more than the devices of a node"
                                  : "each rank has fewer rows or columns to hide them behind";
@@ -22,7 +23,8 @@ std::string cause_of(const std::string& part, const ParallelPlan& plan, int glob
   }
   if (part == "bubble")
     return fmt::format("{} microbatches pass {} stages", plan.microbatches(global_batch), plan.stages());
-  if (part == "recompute") return "without it the activations do not fit";
+  if (part == "recompute")
+    return best.recompute == plan.recompute ? "the forward that it repeats takes longer" : "fewer activations are kept";
   if (part == "compute") return "its products of matrices are smaller";
   if (part == "context hops") return "keys and values take longer than the attention that hides them";
   if (part == "messages") return fmt::format("between {} stages", plan.stages());
@@ -66,7 +68,7 @@ std::string why_slower(const RankedPlan& best, const RankedPlan& other, int glob
   const double part = theirs[worst].second - ours[worst].second;
   return fmt::format("{:+.1f} %, {} {}: {} more in {}: {}", 100 * more / best.time.step(), seconds_text(std::abs(more)),
                      more < 0 ? "less" : "more", seconds_text(std::max(part, 0.0)), theirs[worst].first,
-                     cause_of(theirs[worst].first, other.plan, global_batch, devices));
+                     cause_of(theirs[worst].first, best.plan, other.plan, global_batch, devices));
 }
 
 std::string why_not_fit(const RankedPlan& plan, double limit) {

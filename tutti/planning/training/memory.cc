@@ -142,9 +142,10 @@ RankMemory memory_of_rank(const TransformerConfig& config, const ParallelPlan& p
     const double head = activations_of_head(config, plan, runtime);
     memory.head = head * (plan.schedule == ScheduleKind::kFillDrain ? microbatches : 1);
     memory.working =
-        std::max(memory.working, rows * runtime.logit * padded_vocabulary(config, plan.tensor) / plan.tensor);
+        std::max(memory.working, rows * runtime.logit_at_work * padded_vocabulary(config, plan.tensor) / plan.tensor);
   }
 
+  memory.buffers = runtime.reserved;
   // Both directions of a pipeline, sent and received.
   if (plan.pipeline > 1) memory.buffers += 4 * rows * config.hidden * runtime.residual / token_ranks(plan);
   // The weights of a layer at work, those of the next one, and the gradients of one.

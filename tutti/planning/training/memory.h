@@ -13,7 +13,7 @@ struct RankMemory {
   double activations = 0;  // kept for backward, of all microbatches in flight
   double head = 0;         // of the last stage: input of the last norm and of the head, and the logits
   double working = 0;      // of the layer at work: its recomputed activations, gradients of its activations
-  double buffers = 0;      // messages between stages, gathered weights, sums of gradients
+  double buffers = 0;      // messages between stages, gathered weights, what the process reserves
   double total() const { return weights + gradients + optimizer + activations + head + working + buffers; }
 };
 

@@ -188,9 +188,9 @@ class Search {
     }
   }
 
-  // From the fastest on, each plan that needs clearly less memory than all before it.
+  // From the fastest on, each plan that needs clearly less memory than all before it. Nobody takes one twice as slow.
   void find_front() {
-    constexpr double kClearly = 0.95;
+    constexpr double kClearly = 0.9, kSlowest = 2;
     std::vector<std::size_t> order(candidates_.size());
     for (std::size_t place = 0; place < order.size(); ++place) order[place] = place;
     if (options_.goal != PlanGoal::kTime)
@@ -201,6 +201,7 @@ class Search {
     double least = std::numeric_limits<double>::infinity();
     for (const std::size_t place : order) {
       const Candidate& candidate = candidates_[place];
+      if (candidate.estimate > kSlowest * candidates_[order[0]].estimate) break;
       if (candidate.memory >= kClearly * least) continue;
       least = candidate.memory;
       found_.front.push_back(ranked(candidate.plan, false));

@@ -83,9 +83,10 @@ TEST(PlanTraining, EqualsBruteForceOn500Cases) {
     const int devices = one_of({1, 2, 3, 4}), nodes = one_of({1, 2}), batch = one_of({1, 2, 4, 6, 8});
     const double memory = one_of({1, 2, 4, 40}) * 0.01 * kGibibyte * config.hidden / 256;
     const Cluster cluster = small_cluster(nodes, devices, memory);
-    const TrainingRuntime runtime = i % 3 == 0   ? megatron_runtime()
-                                    : i % 3 == 1 ? tutti_runtime(Precision::kBF16)
-                                                 : deepspeed_runtime();
+    TrainingRuntime runtime = i % 3 == 0   ? megatron_runtime()
+                              : i % 3 == 1 ? tutti_runtime(Precision::kBF16)
+                                           : deepspeed_runtime();
+    runtime.reserved = 0;
     const TrainingPlans plans = plan_training(config, cluster, batch, {.runtime = runtime}).or_throw();
     auto all = brute_force(config, cluster, batch, runtime, plans.limit);
     ASSERT_EQ(plans.best.empty(), all.empty()) << i;

@@ -14,7 +14,7 @@ TrainingRuntime tutti_runtime(Precision precision) {
   // Linear layers of 16 bits are computed from weights, and summed up in a residual, of 32 bits.
   const double wide = precision == Precision::kF64 ? 8 : 4;
   runtime.element = precision == Precision::kBF16 || precision == Precision::kF16 ? 2 : wide;
-  runtime.residual = runtime.logit = runtime.sent_gradient = wide;
+  runtime.residual = runtime.logit = runtime.logit_at_work = runtime.sent_gradient = wide;
   runtime.parameters = {wide, wide, 2 * wide};
   runtime.optimizer_traffic = 9 * wide;
   return runtime;
@@ -26,6 +26,8 @@ TrainingRuntime megatron_runtime() {
   runtime.element = runtime.residual = 2;
   runtime.parameters = {2, 4, 12};
   runtime.sent_gradient = 2;
+  runtime.logit_at_work = 8;                // f32 of the softmax and of its gradient, beside the logits
+  runtime.reserved = 1024.0 * 1024 * 1024;  // a context of CUDA and the buffers of NCCL
   runtime.keeps_scores = runtime.keeps_masks = true;
   runtime.skips_masked = false;
   runtime.blocks_in_messages = true;

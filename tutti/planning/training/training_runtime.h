@@ -18,9 +18,11 @@ ParameterBytes divided(const ParameterBytes& bytes, ZeroStage zero, int ranks);
 
 struct TrainingRuntime {
   std::string name;
-  double element = 4;   // bytes of what linear layers take and give
-  double residual = 4;  // bytes of what is added up between layers
-  double logit = 4;     // bytes of an output of the head
+  double element = 4;        // bytes of what linear layers take and give
+  double residual = 4;       // bytes of what is added up between layers
+  double logit = 4;          // bytes of an output of the head that are kept for backward
+  double logit_at_work = 4;  // and those that the loss and its gradient need at once
+  double reserved = 0;       // bytes of the process on each device, whatever the model
   ParameterBytes parameters;
   double sent_gradient = 4;       // bytes of a gradient that is averaged
   double optimizer_traffic = 36;  // bytes that an update reads and writes, for each parameter
