@@ -56,7 +56,7 @@ packages_for() {
   local part
   for part in "$@"; do
     case $part in
-      core) printf '%s\n' g++ cmake ninja-build libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libssl-dev zlib1g-dev libpcre2-dev libcurl4-openssl-dev libhwloc-dev pkg-config ;;
+      core) printf '%s\n' g++ cmake ninja-build libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev libssl-dev zlib1g-dev libpcre2-dev libcurl4-openssl-dev libhwloc-dev pkg-config ;;
       torch) printf '%s\n' libtorch-dev libopenblas0-pthread ;;
       tests) printf '%s\n' libgtest-dev libgmock-dev python3 python3-yaml iproute2 ;;
       python) printf '%s\n' python3-torch python3-numpy python3-venv ;;

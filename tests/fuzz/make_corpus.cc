@@ -22,6 +22,8 @@
 #include "tutti/launch/monitor/node_status.h"
 #include "tutti/launch/ssh/protocol.h"
 #include "tutti/planning/schedules/measured.h"
+#include "tutti/planning/training/cluster_file.h"
+#include "tutti/planning/training/cluster_presets.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/runtime/introduction.h"
 #include "tutti/store/wire.h"
@@ -442,6 +444,13 @@ void add_clicks() {
   seed("measured", "many_chunks", pipeline(30, {{{{kForward, 12, 27}, 1e-9, 3e5}}, {}}));
   seed("measured", "far_apart", pipeline(1, {{{{kForward, 0, 0}, -1e308, 0}, {{kForward, 1, 0}, 0, 1e308}}}));
   seed("measured", "tiny", pipeline(1, {{{{kForward, 0, 0}, 0, 5e-324}, {{kForward, 1, 0}, 1, 2}}}));
+
+  for (const char* preset : {"h100-sxm", "cpu"})
+    seed("cluster", preset, cluster_text(cluster_preset(preset, 2).or_throw()));
+  seed("cluster", "products",
+       "nodes = [{ memory_gib = 4 }]\n[device]\nstream_gb_s = 8\nproducts = [\n"
+       "{ kind = \"forward\", m = 8, n = 9, k = 7, busy = 2, us = 1e-3 }]\n");
+  seed("cluster", "misspelt", "nodes = [{ memory_gb = 4 }]\n");
 
   seed("trace_profile", "profile", "3, 7, 1\n0, 1, 3\n0.5, 0.75, 1.0\n");
   seed("trace_profile", "trace", "3, 7, 3, 1,1 7\n9");

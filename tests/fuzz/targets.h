@@ -13,6 +13,7 @@
 namespace tutti::fuzz {
 
 void call_header(Input input);     // comm/call_header: two calls compared
+void cluster(Input input);         // planning/training: the file of a cluster
 void criteo_text(Input input);     // data/clicks: lines of Criteo's text
 void doctor(Input input);          // doctor: what nodes tell of themselves, found and measured
 void embedding_wire(Input input);  // embedding/wire: rows of other hosts
@@ -51,6 +52,7 @@ struct Target {
 };
 inline constexpr Target kTargets[] = {
     {"call_header", call_header},
+    {"cluster", cluster},
     {"criteo_text", criteo_text},
     {"doctor", doctor},
     {"embedding_wire", embedding_wire},
