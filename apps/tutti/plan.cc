@@ -32,6 +32,7 @@ Examples:
   tutti plan all_reduce --ranks 8 --bytes 1M --dies 3@50us
   tutti plan pipeline --stages 4 --microbatches 8    draws a pipeline schedule (tutti plan pipeline --help)
   tutti plan grid --ranks 16 --tp 2 --pp 4           draws the groups of a grid (tutti plan grid --help)
+  tutti plan measure -n 2 -o cluster.toml            measures the hosts of a job (tutti plan measure --help)
 
 Exit codes:
   0  simulated, and the result is right
@@ -54,7 +55,7 @@ void declare(CLI::App& app, Texts& texts) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("VERB", texts.verb,
                  "all_reduce, reduce, scan, exscan, broadcast, all_gather, gather, scatter, reduce_scatter, "
-                 "all_to_all, barrier (or pipeline, grid)")
+                 "all_to_all, barrier (or pipeline, grid, measure)")
       ->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type)->check(kNotEmpty);
@@ -292,7 +293,7 @@ PlanAnswer answer(const PlanQuestion& question, comm::Algorithm algorithm) {
 constexpr struct {
   const char* subject;
   int (*command)(std::vector<std::string> arguments);
-} kSubjects[] = {{"pipeline", plan_pipeline_command}, {"grid", plan_grid_command}};
+} kSubjects[] = {{"pipeline", plan_pipeline_command}, {"grid", plan_grid_command}, {"measure", plan_measure_command}};
 
 }  // namespace
 }  // namespace in_plan

@@ -8,6 +8,7 @@
 #include "tests/launch/running.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/verb.h"
+#include "tutti/planning/training/cluster_file.h"
 
 namespace tutti {
 namespace {
@@ -307,6 +308,37 @@ TEST(PlanGrid, MistakesAreSentences) {
   says({"--ranks", "16", "--rank", "16"}, "--rank needs a number from 0 to 15, not '16'");
   says({"--ranks", "16", "--axis", "dp", "--json"}, "--json, --axis and --rank each say what is printed");
   says({"--ranks", "16", "--tpp", "2"}, "unknown option --tpp");
+}
+
+TEST(PlanMeasure, WritesAClusterThatCanBeRead) {
+  const std::string path = ::testing::TempDir() + "plan_measure.toml";
+  const Ended ended = run({"plan", "measure", "-n", "2", "-o", path, "--name", "mine", "--shapes", "8x16x24"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("the cluster is in " + path));
+  EXPECT_THAT(ended.out, StartsWith("all_reduce of 64 KiB: measured "));
+  EXPECT_THAT(ended.out, HasSubstr("1 node of 2 ranks, "));
+  const Cluster cluster = read_cluster(path).or_throw();
+  EXPECT_EQ(cluster.name, "mine");
+  EXPECT_EQ(cluster.devices(), 2);
+  // 3 kinds, with one rank at work and with both.
+  EXPECT_EQ(cluster.device.products.size(), 6u);
+  EXPECT_EQ(cluster.device.products.back().k, 24);
+  EXPECT_EQ(cluster.device.products.back().busy, 2);
+}
+
+TEST(PlanMeasure, MistakesAreSentences) {
+  const auto says = [](std::vector<std::string> words, const char* sentence) {
+    words.insert(words.begin(), {"plan", "measure"});
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.code, 2) << ended.out;
+    EXPECT_THAT(ended.err, HasSubstr(sentence));
+    EXPECT_EQ(ended.out, "");
+  };
+  says({"--shapes", "512x768"}, "--shapes needs layers such as 512x768x3072 (rows, outputs and inputs,");
+  says({"--shapes", "512x768x0"}, "not '512x768x0'");
+  says({"-n", "two"}, "-n");
+  says({"-n", "2", "--hosts", "localhost:2"}, "one of them is enough");
+  says({"--shape", "8x8x8"}, "did you mean --shapes?");
 }
 
 }  // namespace

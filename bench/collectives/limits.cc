@@ -74,13 +74,17 @@ double receive_stream(const Fd& stream, Deadline deadline) {
 
 }  // namespace
 
+void triad(float* a, const float* b, std::size_t count) {
+  static Triad* const widest = widest_triad();
+  widest(a, b, count);
+}
+
 double memory_speed(const Group& world, int cores, std::byte* a, const std::byte* b, std::size_t bytes) {
   const comm::Process& process = world.state().process();
   const int own_place = process.world[std::size_t(process.rank)].machine_rank;
   const int active = std::min(cores, process.ranks_on_machine);
   const std::size_t count = bytes / sizeof(float);
   const int calls = int(std::clamp<std::size_t>(kBytesOfARound / std::max<std::size_t>(bytes, 1), 1, 4096));
-  Triad* const triad = widest_triad();
   double least = 1e9;
   for (int round = 0; round < kTriadRounds; ++round) {
     barrier(world);

@@ -8,6 +8,9 @@ namespace tutti::bench {
 // Smaller vectors are all waiting: no bandwidth is their limit.
 inline constexpr std::size_t kLeastForLimit = 4096;
 
+// a[i] += b[i] / 2, with the widest vectors of this CPU: moves three words for each element.
+void triad(float* a, const float* b, std::size_t count);
+
 // Bytes a second that the memory of this machine moves at its best, all cores together: a += k * b, one rank a core, at
 // most as many as `world` has there, on buffers of `bytes` each, so that they stay in a cache where those of an
 // operation would. Adds the zeros that are there. Collective.
