@@ -30,7 +30,7 @@ _tutti() {
       return
     fi
     command+=("${words[2]}")
-  elif [[ ${command[0]} == plan && ${words[2]} == @(pipeline|grid|measure) ]] && ((last > 2)); then
+  elif [[ ${command[0]} == plan && ${words[2]} == @(pipeline|grid|measure|train) ]] && ((last > 2)); then
     command+=("${words[2]}")
   fi
   # Behind the program of `tutti run` everything is the program's.

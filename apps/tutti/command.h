@@ -31,6 +31,7 @@ int plan_command(std::vector<std::string> arguments);
 int plan_pipeline_command(std::vector<std::string> arguments);
 int plan_grid_command(std::vector<std::string> arguments);
 int plan_measure_command(std::vector<std::string> arguments);
+int plan_train_command(std::vector<std::string> arguments);
 int data_command(std::vector<std::string> arguments);
 int ckpt_command(std::vector<std::string> arguments);
 int node_command(std::vector<std::string> arguments);

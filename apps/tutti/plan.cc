@@ -293,7 +293,10 @@ PlanAnswer answer(const PlanQuestion& question, comm::Algorithm algorithm) {
 constexpr struct {
   const char* subject;
   int (*command)(std::vector<std::string> arguments);
-} kSubjects[] = {{"pipeline", plan_pipeline_command}, {"grid", plan_grid_command}, {"measure", plan_measure_command}};
+} kSubjects[] = {{"pipeline", plan_pipeline_command},
+                 {"grid", plan_grid_command},
+                 {"measure", plan_measure_command},
+                 {"train", plan_train_command}};
 
 }  // namespace
 }  // namespace in_plan

@@ -360,10 +360,13 @@ StepModel::StepModel(const TransformerConfig& config, const Cluster& cluster, co
     : costs_(new Costs{config, cluster, runtime, global_batch, 1}) {
   TUTTI_REQUIRE(!cluster.nodes.empty(), "planner: the cluster has no nodes");
   costs_->devices = cluster.nodes.front().devices;
+  int measured = 0;  // devices of a node that were at work together when they were measured
+  for (const ProductTime& product : cluster.device.products) measured = std::max(measured, product.busy);
   for (const ClusterNodes& nodes : cluster.nodes) {
     TUTTI_REQUIRE(nodes.devices == costs_->devices, "planner: nodes of ", costs_->devices, " and of ", nodes.devices,
                   " devices, expected the same number on each");
-    if (nodes.cores > 0) costs_->slower = std::max(costs_->slower, double(nodes.devices) / nodes.cores);
+    if (nodes.cores > 0)
+      costs_->slower = std::max(costs_->slower, double(nodes.devices) / std::max(nodes.cores, measured));
   }
 }
 StepModel::~StepModel() = default;

@@ -6,18 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "tutti/planning/training/cluster_presets.h"
 #include "tutti/planning/training/device_time.h"
 
 namespace tutti {
 namespace {
 
-Cluster a100(int devices) {
-  return {
-      .name = "a100-sxm",
-      .nodes = {{.count = (devices + 7) / 8, .devices = 8, .memory = 80.0 * (1 << 30)}},
-      .network = {.inside = {2.5e-6, 229e9, 1e-6}, .between = {5e-6, 20e9, 1e-6}, .cards = 8, .start = 35e-6},
-      .device = {.peak = 312e12, .share = 0.725, .product_start = 18e-6, .stream_bandwidth = 1.5e12, .launch = 8e-6}};
-}
+Cluster a100(int devices) { return cluster_preset("a100-sxm", (devices + 7) / 8).or_throw(); }
 
 TransformerConfig gpt(int layers, int hidden, int heads) {
   return with_defaults(

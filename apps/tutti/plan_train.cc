@@ -1,0 +1,363 @@
+// tutti plan train: chooses how the training of a transformer is divided among the devices of a cluster.
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/options/option_parser.h"
+#include "apps/options/transformer_options.h"
+#include "apps/tutti/command.h"
+#include "apps/tutti/plan_train_report.h"
+#include "tutti/base/file.h"
+#include "tutti/base/text.h"
+#include "tutti/launch/exit_codes.h"
+#include "tutti/planning/training/cluster_file.h"
+#include "tutti/planning/training/cluster_presets.h"
+#include "tutti/planning/transformer_presets.h"
+
+namespace tutti::cli {
+namespace in_plan_train {
+namespace {
+
+constexpr ProgramHelp kHelp = {
+    "tutti plan train", "Chooses how the training of a transformer is divided among the devices of a cluster.", R"(
+Tutti compares all plans that use every device: sizes of tensor, context, pipeline and data parallelism, schedules,
+micro batches, sharding and recomputation. It prints the fastest plan that fits, what its step and its memory consist
+of, and why other ways lose. docs/concepts/planner.md has the formulas.
+
+A plan is written as tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full,overlap. Axes of size 1
+may be omitted. recompute=2 recomputes two layers of each chunk.
+
+Examples:
+  tutti plan train --model gpt3-175b --cluster a100-sxm:128 --global-batch 1536
+  tutti plan train --model llama3-8b --cluster cluster.toml --global-batch 64 --fix tp=2 --memory 60G
+  tutti plan train --model llama3-8b --cluster h100-sxm --global-batch 64 --why tp=8,mbs=1
+  tutti plan train --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 \
+    --max-position-embeddings 1024 --vocab-size 50256 --cluster cpu:2 --global-batch 32
+  tutti plan train --cluster cluster.toml --fix recompute=full --vocab-size 50256 --check runs.csv
+
+Exit codes:
+  0  planned
+  1  nothing fits, or a file cannot be written
+  2  wrong usage, a missing file, or a cluster that cannot be planned for)",
+    false};
+
+struct TrainCommand {
+  TransformerConfig config;
+  std::string model = "gpt", cluster, runtime, goal = "time", fix, allow, memory, step_time, why, check_file,
+              calibrate_file, output;
+  int vocabulary = 0, sequence_length = 0, nodes = 0, devices = 0, best = 10, global_batch = 0;
+  bool json = false;
+};
+
+constexpr const char* kOnePrecision = "drop one of the two: a model is computed in one precision";
+constexpr const char* kOneAnswer = "drop one of the two: they are different questions";
+
+std::vector<Option> model_options(TrainCommand& command) {
+  std::vector<Option> options = {
+      {"--model", "NAME", "gpt",
+       "gpt, whose sizes the options below give, or a published model: gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
+       "gpt3-175b, llama2-7b, llama3-8b, llama3-70b, llama3-405b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b",
+       text(command.model)},
+      {"--seq-length", "N", "", "sequence length in tokens (of a published model: the longest)",
+       whole(command.sequence_length, 1, kMostSize)},
+      {"--vocab-size", "N", "", "number of tokens; the end of a document is one more",
+       whole(command.vocabulary, 1, kMostSize)}};
+  const std::vector<Option> sizes = transformer_options(command.config);
+  options.insert(options.end(), sizes.begin(), sizes.end());
+  const std::vector<Option> precisions = {
+      {"--bf16", "", "", "runtime tutti: compute matrix products in bf16", flag_only(),
+       excludes("--fp16", kOnePrecision) + excludes("--fp64", kOnePrecision)},
+      {"--fp16", "", "", "runtime tutti: compute matrix products in f16", flag_only(),
+       excludes("--fp64", kOnePrecision)},
+      {"--fp64", "", "", "runtime tutti: compute in f64", flag_only()}};
+  options.insert(options.end(), precisions.begin(), precisions.end());
+  return options;
+}
+
+OptionTable table_of(TrainCommand& command) {
+  return {.groups = {
+              {"Model", model_options(command)},
+              {"Cluster",
+               {{"--cluster", "NAME", "",
+                 "a file of `tutti plan measure`, or a preset with a number of nodes: a100-sxm:128, h100-sxm, "
+                 "h200-sxm, v100-p3, cpu",
+                 text(command.cluster)},
+                {"--nodes", "N", "", "number of nodes, in place of the cluster's", whole(command.nodes, 1, 1 << 20)},
+                {"--devices", "N", "", "devices that are used of each node", whole(command.devices, 1, 1 << 16)},
+                {"--memory", "BYTES", "", "memory that a rank may use, such as 60G (nine tenths of a device)",
+                 text(command.memory)}}},
+              {"Choice",
+               {{"--global-batch",
+                 "N",
+                 "",
+                 "samples of a step over all replicas",
+                 whole(command.global_batch, 1, 1 << 30),
+                 {},
+                 {"--global-batch-size"}},
+                {"--runtime", "NAME", "",
+                 "tutti, megatron or deepspeed: the program that trains (tutti where nodes have cores, else megatron)",
+                 text(command.runtime)},
+                {"--goal", "NAME", "time",
+                 "time: the fastest step; memory: the least memory; devices: the fewest nodes for --step-time",
+                 choice(command.goal, {"time", "memory", "devices"})},
+                {"--step-time", "TIME", "", "with --goal devices: longest step, such as 2s", text(command.step_time),
+                 needs("--goal devices")},
+                {"--fix", "PLAN", "", "parts of the plan that are given: tp=2,recompute=full", text(command.fix)},
+                {"--allow", "AXES", "", "axes that may be used, such as dp,pp,recompute (all)", text(command.allow)}}},
+              {"Answers",
+               {{"--best", "N", "10", "how many plans to list", whole(command.best, 1, 1000)},
+                {"--why", "PLAN", "", "compare this plan with the best one", text(command.why),
+                 excludes("--check", kOneAnswer) + excludes("--calibrate", kOneAnswer)},
+                {"--check", "FILE", "", "compare measured steps with predictions: a table with tp,pp,dp,mbs,...,step_s",
+                 text(command.check_file), excludes("--calibrate", kOneAnswer)},
+                {"--calibrate", "FILE", "", "fit the figures of the cluster to measured steps",
+                 text(command.calibrate_file), needs("--output", "", "name the file of the fitted cluster")},
+                {"--output", "FILE", "", "with --calibrate: where to write the cluster", text(command.output),
+                 needs("--calibrate")},
+                {"--json", "", "", "print one line of JSON", flag(command.json)}}}}};
+}
+
+constexpr const char* kExample = "tutti plan train --model gpt3-175b --cluster a100-sxm:128 --global-batch 1536";
+
+std::vector<std::string> parts(const std::string& list) {
+  std::vector<std::string> found;
+  for (const std::string& part : split(list, ','))
+    if (!trim(part).empty()) found.emplace_back(trim(part));
+  return found;
+}
+
+// Whether the options must describe a whole model: a table of measured runs may have its sizes.
+Status interpret_model(TrainCommand& command, const OptionTexts& texts, bool is_whole, TrainQuestion& question) {
+  TransformerConfig& model = question.model;
+  question.model_name = command.model;
+  if (command.model != "gpt") {
+    auto known = transformer_preset_names();
+    std::vector<std::string> names(known.begin(), known.end());
+    names.emplace_back("gpt");
+    TUTTI_TRY(choose("--model", command.model, names));
+    model = TUTTI_TRY(transformer_preset(command.model));
+    TransformerConfig unused;
+    for (const Option& option : transformer_options(unused))
+      if (texts.is_given(option.name))
+        return usage(fmt::format("--model {} has its own sizes, and {} is given", command.model, option.name),
+                     fmt::format("drop {}, or --model", option.name));
+    if (command.vocabulary > 0)
+      return usage(fmt::format("--model {} has its own vocabulary", command.model), "drop --vocab-size");
+    if (command.sequence_length > model.positions && model.position == PositionKind::kLearned)
+      return usage(fmt::format("--model {} has {} positions, and --seq-length is {}", command.model, model.positions,
+                               command.sequence_length));
+    if (command.sequence_length > 0) {
+      model.sequence_length = command.sequence_length;
+      model.positions = std::max(model.positions, model.sequence_length);
+    }
+  } else {
+    model = command.config;
+    model.sequence_length = command.sequence_length;
+    if (command.vocabulary > 0) model.vocabulary = command.vocabulary + 1;
+    const char* const kSizes[] = {"--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length",
+                                  "--vocab-size"};
+    for (const char* name : kSizes)
+      if (is_whole && !texts.has(name))
+        return usage(std::string(name) + " is missing", std::string("or --model, as in ") + kExample);
+    if (!texts.has("--max-position-embeddings")) model.positions = model.sequence_length;
+    if (std::all_of(std::begin(kSizes), std::end(kSizes), [&](const char* name) { return texts.has(name); }))
+      TUTTI_TRY(set_transformer_shape(model, texts));
+    else
+      model.query_groups = 0;  // the runs say how many heads there are
+  }
+  for (const auto& [name, precision] :
+       {std::pair("--bf16", Precision::kBF16), {"--fp16", Precision::kF16}, {"--fp64", Precision::kF64}})
+    if (texts.is_given(name)) model.precision = precision;
+  return {};
+}
+
+Status interpret_cluster(const TrainCommand& command, TrainQuestion& question) {
+  if (command.cluster.empty()) return not_given("--cluster", "tutti plan train --cluster NAME [OPTIONS]", kExample);
+  Cluster& cluster = question.cluster;
+  cluster = TUTTI_TRY(find_cluster(command.cluster));
+  if (command.nodes > 0) {
+    if (cluster.nodes.size() > 1)
+      return usage(fmt::format("--nodes is for a cluster of one kind of node, and {} has {}", command.cluster,
+                               cluster.nodes.size()));
+    cluster.nodes[0].count = command.nodes;
+  }
+  for (ClusterNodes& nodes : cluster.nodes) {
+    if (command.devices > nodes.devices && nodes.cores == 0)
+      return usage(fmt::format("--devices {}: a node of {} has {}", command.devices, command.cluster, nodes.devices));
+    if (command.devices > 0) nodes.devices = command.devices;
+  }
+  return {};
+}
+
+Status interpret(TrainCommand& command, const OptionTexts& texts, TrainQuestion& question) {
+  const bool has_runs = !command.check_file.empty() || !command.calibrate_file.empty();
+  TUTTI_TRY(interpret_model(command, texts, !has_runs, question));
+  TUTTI_TRY(interpret_cluster(command, question));
+  question.global_batch = command.global_batch;
+  if (!has_runs && command.global_batch == 0)
+    return not_given("--global-batch", "tutti plan train --global-batch N [OPTIONS]", kExample);
+  PlanOptions& options = question.options;
+  const bool has_cores = question.cluster.nodes[0].cores > 0;
+  const std::string runtime = !command.runtime.empty() ? command.runtime : has_cores ? "tutti" : "megatron";
+  options.runtime = TUTTI_TRY(training_runtime(runtime, question.model.precision));
+  options.rules = {parts(command.fix), parts(command.allow)};
+  options.goal = command.goal == "memory" ? PlanGoal::kMemory : PlanGoal::kTime;
+  options.best = command.best;
+  options.memory = usable_memory(question.cluster);
+  if (!command.memory.empty()) {
+    const auto bytes = parse_bytes(command.memory);
+    if (!bytes || *bytes == 0) return usage("--memory needs a size such as 60G, not '" + command.memory + "'");
+    options.memory = double(*bytes);
+  }
+  return check(options.rules);
+}
+
+Result<TrainingPlans> plans_of(const TrainQuestion& question) {
+  return plan_training(question.model, question.cluster, question.global_batch, question.options);
+}
+
+// Where nothing fits: the first number of nodes, doubled again and again, for which something does.
+std::string nodes_that_fit(TrainQuestion question) {
+  constexpr int kDoublings = 6;
+  if (question.cluster.nodes.size() > 1) return {};
+  for (int i = 0; i < kDoublings; ++i) {
+    question.cluster.nodes[0].count *= 2;
+    const auto plans = plans_of(question);
+    if (plans.ok() && !plans->best.empty())
+      return fmt::format("{} nodes, or devices with more memory", question.cluster.nodes[0].count);
+  }
+  return {};
+}
+
+Status report_nothing_fits(const TrainQuestion& question, const TrainingPlans& plans) {
+  const RankedPlan* least = nullptr;
+  for (const PlanFamily& family : plans.families)
+    if (!least || family.best.memory.total() < least->memory.total()) least = &family.best;
+  if (!least)
+    return Error{.code = Code::kUsage,
+                 .detail = fmt::format("no plan divides the model, the batch of {} and {} devices as the options say",
+                                       question.global_batch, question.cluster.devices()),
+                 .hint = "another batch, or fewer --fix and --allow"};
+  constexpr double kGibi = 1024.0 * 1024 * 1024;
+  const double missing = least->memory.total() - plans.limit;
+  const std::string nodes = nodes_that_fit(question);
+  return Error{.code = Code::kLimit,
+               .detail = fmt::format("no plan fits: the smallest one, {}, needs {:.1f} GiB on a rank, {:.1f} more than "
+                                     "the {:.1f} that there are",
+                                     to_string(least->plan), least->memory.total() / kGibi, missing / kGibi,
+                                     plans.limit / kGibi),
+               .hint = nodes.empty() ? "more nodes, or devices with more memory" : nodes};
+}
+
+Status plan(const TrainCommand& command, TrainQuestion& question) {
+  const TrainingPlans plans = TUTTI_TRY(plans_of(question));
+  if (!command.why.empty()) {
+    const ParallelPlan given = TUTTI_TRY(parse_parallel_plan(command.why));
+    const RankedPlan other =
+        TUTTI_TRY(evaluate(question.model, question.cluster, question.global_batch, question.options.runtime, given));
+    const std::string refusal = question.options.runtime.refusal(given);
+    const RankedPlan& best = plans.best.empty() ? other : plans.best[0];
+    fmt::print("{}", command.json ? why_json(question, best, other, plans.limit, refusal)
+                                  : why_text(question, best, other, plans.limit, refusal));
+    return {};
+  }
+  fmt::print("{}", command.json ? to_json(question, plans) : to_text(question, plans));
+  return plans.best.empty() ? report_nothing_fits(question, plans) : Status();
+}
+
+// --goal devices: the fewest nodes whose best step is short enough.
+Status plan_devices(const TrainCommand& command, TrainQuestion& question) {
+  const auto longest = parse_seconds(command.step_time);
+  if (!longest || *longest <= 0) return usage("--goal devices needs the longest step that will do", "--step-time 2s");
+  if (question.cluster.nodes.size() > 1) return usage("--goal devices is for a cluster of one kind of node");
+  const int all = question.cluster.nodes[0].count;
+  double fastest = 0;
+  for (int nodes = 1; nodes <= all; ++nodes) {
+    if (all % nodes != 0) continue;
+    question.cluster.nodes[0].count = nodes;
+    const TrainingPlans plans = TUTTI_TRY(plans_of(question));
+    if (plans.best.empty()) continue;
+    const double step = plans.best[0].time.step();
+    fastest = fastest == 0 ? step : std::min(fastest, step);
+    if (step > *longest) continue;
+    fmt::print("{}", command.json ? to_json(question, plans) : to_text(question, plans));
+    return {};
+  }
+  return Error{.code = Code::kLimit,
+               .detail = fastest > 0 ? fmt::format("no number of nodes up to {} has a step of {}: the shortest is {}",
+                                                   all, seconds_text(*longest), seconds_text(fastest))
+                                     : fmt::format("no plan fits on up to {} nodes", all),
+               .hint = "more --nodes, or a longer --step-time"};
+}
+
+Result<std::vector<MeasuredRun>> runs_of(const std::string& file, const TrainQuestion& question) {
+  constexpr std::uint64_t kMostBytes = 64 << 20;
+  MeasuredRun other{.model = question.model, .plan = {}, .global_batch = question.global_batch};
+  for (const std::string& part : question.options.rules.fix) TUTTI_TRY(set_in_plan(other.plan, part));
+  return parse_measured_runs(TUTTI_TRY(read_file(file, kMostBytes)), file, other);
+}
+
+Status check_runs(const TrainCommand& command, const TrainQuestion& question) {
+  const auto runs = TUTTI_TRY(runs_of(command.check_file, question));
+  const Agreement agreement = compare(runs, question.cluster, question.options.runtime, question.options.memory);
+  fmt::print("{}", command.json ? to_json(agreement) : to_text(agreement));
+  return {};
+}
+
+Status calibrate(const TrainCommand& command, const TrainQuestion& question) {
+  const auto runs = TUTTI_TRY(runs_of(command.calibrate_file, question));
+  const TrainingRuntime& runtime = question.options.runtime;
+  const Agreement before = compare(runs, question.cluster, runtime, question.options.memory);
+  Cluster cluster = calibrated(runs, question.cluster, runtime);
+  const Agreement after = compare(runs, cluster, runtime, question.options.memory);
+  cluster.name += "-calibrated";
+  const std::vector<std::string> comments = {
+      fmt::format("{} fitted to {} runs of {}", question.cluster.name, after.runs, command.calibrate_file)};
+  TUTTI_TRY(write_new_file(command.output, cluster_text(cluster, comments)));
+  if (command.json) {
+    fmt::print("{}", to_json(after));
+    return {};
+  }
+  fmt::print("before: {}after:  {}", to_text(before), to_text(after));
+  for (const auto& [name, one, other] :
+       {std::tuple("share of the peak", question.cluster.device.share, cluster.device.share),
+        {"start of a product", question.cluster.device.product_start, cluster.device.product_start},
+        {"stream bandwidth", question.cluster.device.stream_bandwidth, cluster.device.stream_bandwidth},
+        {"launch", question.cluster.device.launch, cluster.device.launch},
+        {"start of a collective", question.cluster.network.start, cluster.network.start},
+        {"bandwidth inside", question.cluster.network.inside.bandwidth, cluster.network.inside.bandwidth},
+        {"bandwidth between", question.cluster.network.between.bandwidth, cluster.network.between.bandwidth}})
+    if (one != other) fmt::print("  {:<22} {:.4g} to {:.4g}\n", name, one, other);
+  return {};
+}
+
+Status act(TrainCommand& command, const OptionTexts& texts) {
+  TrainQuestion question;
+  TUTTI_TRY(interpret(command, texts, question));
+  if (!command.check_file.empty()) return check_runs(command, question);
+  if (!command.calibrate_file.empty()) return calibrate(command, question);
+  return command.goal == "devices" ? plan_devices(command, question) : plan(command, question);
+}
+
+}  // namespace
+}  // namespace in_plan_train
+
+int plan_train_command(std::vector<std::string> arguments) {
+  using namespace in_plan_train;
+  TrainCommand command;
+  OptionParser line(kHelp, table_of(command));
+  if (const auto code = line.parse(arguments, report)) return *code;
+  for (const std::string& sentence : line.without_effect())
+    std::fprintf(stderr, "%s: %s\n", kHelp.name, sentence.c_str());
+  try {
+    act(command, line.texts()).or_throw();
+    return 0;
+  } catch (const Exception& error) {
+    report(kHelp.name, error.error());
+    return error.error().code == Code::kLimit ? 1 : tutti::launch::exit_code_of(error.error().code);
+  }
+}
+
+}  // namespace tutti::cli

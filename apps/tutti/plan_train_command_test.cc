@@ -1,0 +1,139 @@
+// `tutti plan train` as a user types it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/launch/running.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+using testing::Ended;
+using ::testing::HasSubstr;
+using testing::run;
+
+Ended plan_train(std::vector<std::string> words) {
+  words.insert(words.begin(), {"plan", "train"});
+  return run(words);
+}
+
+const std::vector<std::string> kGpt3 = {"--model", "gpt3-175b", "--cluster", "a100-sxm:128", "--global-batch", "1536"};
+
+std::vector<std::string> gpt3(const std::vector<std::string>& more) {
+  std::vector<std::string> words = kGpt3;
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(PlanTrain, PrintsTheSameAnswerTwiceWithAllItsParts) {
+  const Ended ended = plan_train(kGpt3);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+  EXPECT_EQ(plan_train(kGpt3).out, ended.out);
+  for (const char* part : {"128 nodes of 8 devices", "tokens/s, MFU", "the step", "compute", "memory in GiB",
+                           "the best plans", "time for memory", "other ways", "pipeline (pp=", "not taken",
+                           "no plan is faster", "--tensor-model-parallel-size"})
+    EXPECT_THAT(ended.out, HasSubstr(part));
+}
+
+TEST(PlanTrain, JsonHasPlansThatUseAllDevices) {
+  const Ended ended = plan_train(gpt3({"--json", "--best", "3", "--fix", "tp=8"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto line = nlohmann::json::parse(ended.out);
+  EXPECT_EQ(line["devices"], 1024);
+  EXPECT_EQ(line["proven"], true);
+  ASSERT_EQ(line["best"].size(), 3u);
+  EXPECT_THAT(std::string(line["best"][0]["plan"]), HasSubstr("tp=8,"));
+  double sum = 0;
+  for (const auto& [name, seconds] : line["best"][0]["parts_s"].items()) sum += double(seconds);
+  EXPECT_NEAR(sum, double(line["best"][0]["step_s"]), 1e-9);
+  EXPECT_LE(double(line["best"][0]["memory_bytes"]), double(line["limit_bytes"]));
+}
+
+TEST(PlanTrain, ComparesAPlanWithTheBestOne) {
+  const Ended slow = plan_train(gpt3({"--why", "tp=16,sp,dp=64,mbs=1,zero=1,recompute=selective"}));
+  ASSERT_EQ(slow.code, 0) << slow.err;
+  EXPECT_THAT(slow.out, HasSubstr("tensor sums: they cross nodes"));
+  const Ended large = plan_train(gpt3({"--why", "dp=1024,mbs=1"}));
+  EXPECT_EQ(large.code, 2);
+  EXPECT_THAT(large.err, HasSubstr("takes samples in multiples of 1024"));
+  const Ended unfit = plan_train(gpt3({"--why", "tp=8,dp=128,mbs=1"}));
+  ASSERT_EQ(unfit.code, 0) << unfit.err;
+  EXPECT_THAT(unfit.out, HasSubstr("it does not fit: needs "));
+}
+
+TEST(PlanTrain, GoalsChangeTheAnswer) {
+  const auto best_of = [](const std::vector<std::string>& more) {
+    const Ended ended = plan_train(gpt3(more));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return nlohmann::json::parse(ended.out);
+  };
+  const auto fast = best_of({"--json"}), small = best_of({"--json", "--goal", "memory"});
+  EXPECT_LT(double(fast["best"][0]["step_s"]), double(small["best"][0]["step_s"]));
+  EXPECT_GT(double(fast["best"][0]["memory_bytes"]), double(small["best"][0]["memory_bytes"]));
+  const auto few = best_of({"--json", "--goal", "devices", "--step-time", "100s"});
+  EXPECT_LT(int(few["devices"]), 1024);
+  EXPECT_LE(double(few["best"][0]["step_s"]), 100);
+  const Ended never = plan_train(gpt3({"--goal", "devices", "--step-time", "1s"}));
+  EXPECT_EQ(never.code, 1);
+  EXPECT_THAT(never.err, HasSubstr("the shortest is"));
+}
+
+TEST(PlanTrain, ChecksAndCalibratesWithMeasuredRuns) {
+  const std::string folder = ::testing::TempDir();
+  const std::string runs = folder + "plan_train_runs.csv", fitted = folder + "plan_train_fitted.toml";
+  std::ofstream(runs) << "tp,pp,dp,mbs,step_s\n1,1,8,4,1.2\n2,1,4,4,1.5\n1,2,4,4,1.3\n2,2,2,4,1.6\n4,1,2,8,1.9\n";
+  const std::vector<std::string> model = {"--model", "gpt2-medium", "--cluster", "v100-p3", "--global-batch", "64"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = model;
+    words.insert(words.end(), more.begin(), more.end());
+    return plan_train(words);
+  };
+  const Ended before = with({"--check", runs, "--json"});
+  ASSERT_EQ(before.code, 0) << before.err;
+  const Ended ended = with({"--calibrate", runs, "--output", fitted});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("share of the peak"));
+  const Ended after =
+      plan_train({"--model", "gpt2-medium", "--cluster", fitted, "--global-batch", "64", "--check", runs, "--json"});
+  ASSERT_EQ(after.code, 0) << after.err;
+  const auto one = nlohmann::json::parse(before.out), other = nlohmann::json::parse(after.out);
+  EXPECT_EQ(one["runs"], 5);
+  EXPECT_LT(double(other["mean_error"]), 0.5 * double(one["mean_error"]));
+  std::remove(runs.c_str());
+  std::remove(fitted.c_str());
+}
+
+TEST(PlanTrain, ReportsWhatIsMissingWhereNothingFits) {
+  const Ended ended = plan_train({"--model", "llama3-405b", "--cluster", "v100-p3", "--global-batch", "8"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("no plan fits: the smallest one, "));
+  EXPECT_THAT(ended.err, HasSubstr(" nodes, or devices with more memory"));
+  EXPECT_THAT(ended.out, HasSubstr("needs "));
+}
+
+TEST(PlanTrain, MistakesAreSentences) {
+  const auto says = [](const std::vector<std::string>& words, const char* sentence) {
+    const Ended ended = plan_train(words);
+    EXPECT_EQ(ended.code, 2) << ended.out;
+    EXPECT_THAT(ended.err, HasSubstr(sentence));
+  };
+  says({"--model", "gpt3-175b", "--global-batch", "8"}, "no --cluster given");
+  says({"--model", "gpt3-175b", "--cluster", "a100-sxm"}, "no --global-batch given");
+  says({"--model", "gpt3", "--cluster", "a100-sxm", "--global-batch", "8"}, "there is no --model 'gpt3'");
+  says({"--cluster", "a100-sxm", "--global-batch", "8"}, "--num-layers is missing");
+  says(gpt3({"--num-layers", "3"}), "--model gpt3-175b has its own sizes, and --num-layers is given");
+  says(gpt3({"--fix", "tpp=2"}), "did you mean tp?");
+  says(gpt3({"--memory", "much"}), "--memory needs a size such as 60G, not 'much'");
+  says(gpt3({"--runtime", "megatro"}), "did you mean megatron?");
+  says(gpt3({"--goal", "devices"}), "--step-time 2s");
+  says(gpt3({"--fix", "dp=7"}), "no plan divides the model");
+  says(gpt3({"--check", "/nowhere/runs.csv"}), "/nowhere/runs.csv");
+}
+
+}  // namespace
+}  // namespace tutti

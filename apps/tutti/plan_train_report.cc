@@ -1,0 +1,249 @@
+#include "apps/tutti/plan_train_report.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tutti/base/text.h"
+#include "tutti/planning/training/explain.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr double kGibi = 1024.0 * 1024 * 1024;
+constexpr int kMostStages = 8;  // rows of the table of stages
+
+double tokens_per_second(const TrainQuestion& question, const RankedPlan& plan) {
+  return double(question.global_batch) * question.model.sequence_length / plan.time.step();
+}
+
+// Share of the published peak that the operations of the model reach. 0: the peak is not known.
+double model_utilization(const TrainQuestion& question, const RankedPlan& plan) {
+  const double peak = question.cluster.device.peak * plan.plan.devices();
+  return peak > 0 ? flops_per_token(question.model) * tokens_per_second(question, plan) / peak : 0;
+}
+
+std::string gib(double bytes) { return fmt::format("{:.1f}", bytes / kGibi); }
+
+std::string counted(std::int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string cluster_words(const Cluster& cluster) {
+  int nodes = 0;
+  for (const ClusterNodes& same : cluster.nodes) nodes += same.count;
+  return fmt::format("{}: {} of {}", cluster.name.empty() ? "cluster" : cluster.name, counted(nodes, "node"),
+                     counted(cluster.nodes[0].devices, "device"));
+}
+
+std::string headline(const TrainQuestion& question) {
+  return fmt::format("{} ({:.1f}e9 parameters, sequences of {}) on {}; global batch {}, runtime {}\n",
+                     question.model_name, double(parameters_of(question.model)) / 1e9, question.model.sequence_length,
+                     cluster_words(question.cluster), question.global_batch, question.options.runtime.name);
+}
+
+std::string answer_line(const TrainQuestion& question, const RankedPlan& plan, double limit) {
+  std::string text = fmt::format("{}: {} a step, {:.0f} tokens/s", to_string(plan.plan), seconds_text(plan.time.step()),
+                                 tokens_per_second(question, plan));
+  if (const double share = model_utilization(question, plan); share > 0)
+    text += fmt::format(", MFU {:.1f} %", 100 * share);
+  text += fmt::format(", {} of {} GiB", gib(plan.memory.total()), gib(limit));
+  if (plan.plan.pipeline > 1) text += fmt::format(" on the ranks of pipeline rank {}", plan.fullest);
+  return text + "\n";
+}
+
+std::string parts_table(const RankedPlan& plan) {
+  std::string text = "\nthe step\n";
+  for (const auto& [name, seconds] : parts_of(plan.time))
+    if (seconds > 0)
+      text +=
+          fmt::format("  {:<14} {:>10} {:>6.1f} %\n", name, seconds_text(seconds), 100 * seconds / plan.time.step());
+  return text;
+}
+
+std::string stages_table(const TrainQuestion& question, const RankedPlan& best) {
+  const int microbatches = best.plan.microbatches(question.global_batch), ranks = best.plan.pipeline;
+  std::string text = "\nmemory in GiB\n  rank  layers";
+  for (const auto& [name, bytes] : parts_of(best.memory)) text += fmt::format(" {:>11}", name);
+  text += fmt::format(" {:>11}\n", "total");
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (ranks > kMostStages && rank == kMostStages - 2) {
+      text += "  ...\n";
+      rank = ranks - 1;
+    }
+    const RankMemory memory = memory_of_rank(question.model, best.plan, question.options.runtime, microbatches, rank);
+    text += fmt::format("  {:<4}  {:<6}", rank, layers_of_rank(question.model.layers, best.plan, rank));
+    for (const auto& [name, bytes] : parts_of(memory)) text += fmt::format(" {:>11}", gib(bytes));
+    text += fmt::format(" {:>11}\n", gib(memory.total()));
+  }
+  return text;
+}
+
+std::string plans_table(const std::vector<RankedPlan>& plans, const char* title) {
+  std::string text = fmt::format("\n{}\n  {:>10} {:>8}  {}\n", title, "step", "GiB", "plan");
+  for (const RankedPlan& plan : plans)
+    text += fmt::format("  {:>10} {:>8}  {}\n", seconds_text(plan.time.step()), gib(plan.memory.total()),
+                        to_string(plan.plan));
+  return text;
+}
+
+// Why a family loses, or does not fit; empty for that of the best plan.
+std::string verdict(const TrainQuestion& question, const TrainingPlans& plans, const PlanFamily& family) {
+  if (!family.fits) return why_not_fit(family.best, plans.limit);
+  if (plans.best.empty() || family.best.plan == plans.best[0].plan) return {};
+  return why_slower(plans.best[0], family.best, question.global_batch, question.cluster.nodes[0].devices);
+}
+
+std::string families_text(const TrainQuestion& question, const TrainingPlans& plans) {
+  std::string text = "\nother ways\n";
+  for (const PlanFamily& family : plans.families) {
+    const std::string sentence = verdict(question, plans, family);
+    if (!sentence.empty()) text += fmt::format("  {} ({}): {}\n", family.name, to_string(family.best.plan), sentence);
+  }
+  return text == "\nother ways\n" ? std::string() : text;
+}
+
+std::string refusals_text(const TrainingPlans& plans) {
+  std::string text = fmt::format("\n{} compared, {} fit", counted(plans.compared, "plan"), plans.fitting);
+  text += plans.best.empty() ? "\n"
+          : plans.is_proven  ? "; no plan is faster than the best one by this model\n"
+                             : "; some pipelines were timed by closed form only\n";
+  for (const auto& [reason, count] : plans.refusals) text += fmt::format("  {:>8} not taken: {}\n", count, reason);
+  return text;
+}
+
+std::string command_text(const TrainQuestion& question, const RankedPlan& plan) {
+  const std::string& runtime = question.options.runtime.name;
+  const std::string options = join(program_options(plan.plan, question.global_batch), " ");
+  if (runtime == "tutti")
+    return fmt::format("\nrun it\n  tutti run -n {} pretrain_gpt {}\n", plan.plan.devices(), options);
+  return fmt::format("\noptions of {}\n  {}\n", runtime == "megatron" ? "Megatron-LM" : "Megatron-DeepSpeed", options);
+}
+
+nlohmann::ordered_json plan_json(const TrainQuestion& question, const RankedPlan& plan) {
+  nlohmann::ordered_json json = {{"plan", to_string(plan.plan)},
+                                 {"step_s", plan.time.step()},
+                                 {"tokens_per_s", tokens_per_second(question, plan)}};
+  if (const double share = model_utilization(question, plan); share > 0) json["mfu"] = share;
+  const auto key = [](std::string name) {
+    std::replace(name.begin(), name.end(), ' ', '_');
+    return name;
+  };
+  for (const auto& [name, seconds] : parts_of(plan.time)) json["parts_s"][key(name)] = seconds;
+  json["memory_bytes"] = plan.memory.total();
+  json["fullest_rank"] = plan.fullest;
+  for (const auto& [name, bytes] : parts_of(plan.memory)) json["memory"][key(name)] = bytes;
+  json["options"] = program_options(plan.plan, question.global_batch);
+  return json;
+}
+
+nlohmann::ordered_json question_json(const TrainQuestion& question, double limit) {
+  return {{"model", question.model_name},
+          {"parameters", parameters_of(question.model)},
+          {"cluster", question.cluster.name},
+          {"devices", question.cluster.devices()},
+          {"global_batch", question.global_batch},
+          {"sequence_length", question.model.sequence_length},
+          {"runtime", question.options.runtime.name},
+          {"limit_bytes", limit}};
+}
+
+}  // namespace
+
+std::string to_text(const TrainQuestion& question, const TrainingPlans& plans) {
+  std::string text = headline(question);
+  if (plans.best.empty()) return text + families_text(question, plans) + refusals_text(plans);
+  const RankedPlan& best = plans.best[0];
+  text += answer_line(question, best, plans.limit) + parts_table(best) + stages_table(question, best) +
+          plans_table(plans.best, "the best plans");
+  if (plans.front.size() > 1) text += plans_table(plans.front, "time for memory");
+  return text + families_text(question, plans) + refusals_text(plans) + command_text(question, best);
+}
+
+std::string to_json(const TrainQuestion& question, const TrainingPlans& plans) {
+  nlohmann::ordered_json json = question_json(question, plans.limit);
+  json["compared"] = plans.compared;
+  json["fitting"] = plans.fitting;
+  json["proven"] = plans.is_proven;
+  json["best"] = nlohmann::ordered_json::array();
+  json["front"] = json["families"] = json["best"];
+  json["refusals"] = nlohmann::ordered_json::object();
+  for (const RankedPlan& plan : plans.best) json["best"].push_back(plan_json(question, plan));
+  for (const RankedPlan& plan : plans.front)
+    json["front"].push_back(
+        {{"plan", to_string(plan.plan)}, {"step_s", plan.time.step()}, {"memory_bytes", plan.memory.total()}});
+  for (const PlanFamily& family : plans.families)
+    json["families"].push_back({{"name", family.name},
+                                {"fits", family.fits},
+                                {"plans", family.plans},
+                                {"plan", to_string(family.best.plan)},
+                                {"step_s", family.best.time.step()},
+                                {"memory_bytes", family.best.memory.total()},
+                                {"why", verdict(question, plans, family)}});
+  for (const auto& [reason, count] : plans.refusals) json["refusals"][reason] = count;
+  return json.dump() + "\n";
+}
+
+std::string why_text(const TrainQuestion& question, const RankedPlan& best, const RankedPlan& other, double limit,
+                     const std::string& refusal) {
+  std::string text = headline(question) + "best   " + answer_line(question, best, limit) + "given  " +
+                     answer_line(question, other, limit);
+  text += fmt::format("\n  {:<14} {:>10} {:>10}\n", "", "best", "given");
+  const auto ours = parts_of(best.time), theirs = parts_of(other.time);
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    if (ours[i].second > 0 || theirs[i].second > 0)
+      text += fmt::format("  {:<14} {:>10} {:>10}\n", ours[i].first, seconds_text(ours[i].second),
+                          seconds_text(theirs[i].second));
+  text += fmt::format("  {:<14} {:>10} {:>10}\n\n", "GiB", gib(best.memory.total()), gib(other.memory.total()));
+  if (other.memory.total() > limit) text += fmt::format("it does not fit: {}\n", why_not_fit(other, limit));
+  if (!refusal.empty()) text += fmt::format("{} cannot run it: {}\n", question.options.runtime.name, refusal);
+  if (!(other.plan == best.plan))
+    text += why_slower(best, other, question.global_batch, question.cluster.nodes[0].devices) + "\n";
+  return text;
+}
+
+std::string why_json(const TrainQuestion& question, const RankedPlan& best, const RankedPlan& other, double limit,
+                     const std::string& refusal) {
+  nlohmann::ordered_json json = question_json(question, limit);
+  json["best"] = plan_json(question, best);
+  json["given"] = plan_json(question, other);
+  json["fits"] = other.memory.total() <= limit;
+  json["refusal"] = refusal;
+  json["why"] = why_slower(best, other, question.global_batch, question.cluster.nodes[0].devices);
+  return json.dump() + "\n";
+}
+
+std::string to_text(const Agreement& agreement) {
+  std::string text =
+      fmt::format("{}: mean error {:.1f} %, median {:.1f} %, Kendall's tau {:.3f}\n", counted(agreement.runs, "run"),
+                  100 * agreement.mean_error, 100 * agreement.median_error, agreement.tau);
+  if (agreement.groups > 0)
+    text += fmt::format(
+        "{} of five plans or more: the plan that would be taken is {:.1f} % slower than the fastest on "
+        "average, at worst {:.1f} %\n",
+        counted(agreement.groups, "group"), 100 * agreement.mean_regret, 100 * agreement.worst_regret);
+  if (agreement.failed > 0)
+    text += fmt::format("{} failed, of which {} do not fit by the planner\n", counted(agreement.failed, "run"),
+                        agreement.failed_foreseen);
+  if (agreement.misjudged > 0)
+    text += fmt::format("{} ended that by the planner do not fit\n", counted(agreement.misjudged, "run"));
+  return text;
+}
+
+std::string to_json(const Agreement& agreement) {
+  const nlohmann::ordered_json json = {{"runs", agreement.runs},
+                                       {"mean_error", agreement.mean_error},
+                                       {"median_error", agreement.median_error},
+                                       {"tau", agreement.tau},
+                                       {"groups", agreement.groups},
+                                       {"mean_regret", agreement.mean_regret},
+                                       {"worst_regret", agreement.worst_regret},
+                                       {"failed", agreement.failed},
+                                       {"failed_foreseen", agreement.failed_foreseen},
+                                       {"misjudged", agreement.misjudged}};
+  return json.dump() + "\n";
+}
+
+}  // namespace tutti::cli

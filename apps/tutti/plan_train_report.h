@@ -1,0 +1,30 @@
+#pragma once
+// What `tutti plan train` knows and says: the plans of a training, as tables for people and as JSON.
+#include <string>
+
+#include "tutti/planning/training/measured_runs.h"
+#include "tutti/planning/training/search.h"
+
+namespace tutti::cli {
+
+struct TrainQuestion {
+  std::string model_name;  // "gpt", or that of a preset
+  TransformerConfig model;
+  Cluster cluster;
+  int global_batch = 0;
+  PlanOptions options;
+};
+
+std::string to_text(const TrainQuestion& question, const TrainingPlans& plans);
+std::string to_json(const TrainQuestion& question, const TrainingPlans& plans);
+
+// --why: one plan beside the best one. `refusal`: why the runtime cannot run it; empty: it can.
+std::string why_text(const TrainQuestion& question, const RankedPlan& best, const RankedPlan& other, double limit,
+                     const std::string& refusal);
+std::string why_json(const TrainQuestion& question, const RankedPlan& best, const RankedPlan& other, double limit,
+                     const std::string& refusal);
+
+std::string to_text(const Agreement& agreement);
+std::string to_json(const Agreement& agreement);
+
+}  // namespace tutti::cli
