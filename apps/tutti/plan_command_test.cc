@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -324,6 +325,33 @@ TEST(PlanMeasure, WritesAClusterThatCanBeRead) {
   EXPECT_EQ(cluster.device.products.size(), 6u);
   EXPECT_EQ(cluster.device.products.back().k, 24);
   EXPECT_EQ(cluster.device.products.back().busy, 2);
+}
+
+// Two hosts that are this one, whose ranks see each other over TCP alone. What a login shell prints is not in the
+// file.
+TEST(PlanMeasure, HostsAreReachedAsTuttiRunReachesThem) {
+  const testing::Folder folder;
+  const std::string rsh = folder.path() + "/rsh", path = folder.path() + "/cluster.toml";
+  std::ofstream(rsh) << "#!/bin/sh\necho \"Welcome to $1!\"; exec sh -c \"$2\"\n";
+  std::filesystem::permissions(rsh, std::filesystem::perms::owner_all);
+  const Ended ended = run({"plan", "measure", "--hosts", "a:1,b:1", "--ssh", rsh, "--shapes", "8x16x24", "-o", path},
+                          {{"TUTTI_TRANSPORT", "tcp"}});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("2 nodes of 1 rank, "));
+  EXPECT_THAT(ended.out, HasSubstr("between hosts: "));
+  const Cluster cluster = read_cluster(path).or_throw();
+  EXPECT_EQ(cluster.nodes[0].count, 2);
+  EXPECT_GT(cluster.network.between.bandwidth, 0);
+  EXPECT_THAT(testing::read_file(path), StartsWith("# measured by tutti "));
+}
+
+TEST(PlanMeasure, AJobThatFailsLeavesNoFile) {
+  const testing::Folder folder;
+  const std::string path = folder.path() + "/cluster.toml";
+  const Ended ended = run({"plan", "measure", "--hosts", "a:1", "--ssh", "false", "-o", path});
+  EXPECT_EQ(ended.code, 4) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("a did not start tutti"));
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST(PlanMeasure, MistakesAreSentences) {

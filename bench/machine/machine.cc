@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -50,6 +51,23 @@ std::string cpu_model() {
       return std::string(trim(line.substr(colon + 1)));
   return "unknown processor";
 }
+
+// Seconds of computing. A rank with one thread reads its CPU time, so waiting for a core does not count: that is what
+// ClusterNodes::cores is for.
+class ComputeClock {
+ public:
+  explicit ComputeClock(int threads) : alone_(threads == 1), begin_(read()) {}
+  double seconds() const { return read() - begin_; }
+
+ private:
+  double read() const {
+    timespec time{};
+    (void)::clock_gettime(alone_ ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+    return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
+  }
+  bool alone_;
+  double begin_;
+};
 
 // The largest value of all ranks.
 double slowest(const Group& world, double seconds) { return all_reduce(world, seconds, ReduceOp::kMax); }
@@ -120,11 +138,11 @@ class Measuring {
     constexpr int kMostBatches = 8;
     constexpr double kEnough = 25e-3;
     double least = 1e30;
-    const auto first = now();
-    for (int batch = 0; batch < least_batches || (batch < kMostBatches && seconds_since(first) < kEnough); ++batch) {
-      const auto begin = now();
+    const ComputeClock all(threads());
+    for (int batch = 0; batch < least_batches || (batch < kMostBatches && all.seconds() < kEnough); ++batch) {
+      const ComputeClock clock(threads());
       for (int call = 0; call < calls; ++call) multiply();
-      least = std::min(least, seconds_since(begin) / calls);
+      least = std::min(least, clock.seconds() / calls);
     }
     return least;
   }
@@ -191,7 +209,7 @@ class Measuring {
     double least = 1e30;
     for (int round = 0; round < kRounds; ++round) {
       barrier(world_);
-      const auto begin = now();
+      const ComputeClock clock(threads());
       std::vector<std::thread> others;
       const auto part = [&](std::size_t i) {
         const std::size_t first = kCount * i / parts, end = kCount * (i + 1) / parts;
@@ -200,7 +218,7 @@ class Measuring {
       for (std::size_t i = 1; i < parts; ++i) others.emplace_back(part, i);
       part(0);
       for (std::thread& other : others) other.join();
-      least = std::min(least, slowest(world_, seconds_since(begin)));
+      least = std::min(least, slowest(world_, clock.seconds()));
     }
     cluster().device.stream_bandwidth = rounded(3.0 * kCount * sizeof(float) / least);
     cluster().device.launch = 5e-6;
@@ -224,14 +242,13 @@ class Measuring {
     const auto memory = heap(kLong), short_memory = heap(2);
     const std::span<float> data(memory.get(), kLong), word(short_memory.get(), 2);
     if (world_.rank() == first) {
-      std::vector<double> trips;
+      double latency = 1e30;
       for (int i = 0; i < kTrips; ++i) {
         const auto begin = now();
         send(world_, as_input(word), second, kTag);
         recv(world_, word, second, kTag);
-        trips.push_back(seconds_since(begin));
+        latency = std::min(latency, seconds_since(begin) / 2);
       }
-      const double latency = median(trips) / 2;
       double overhead = 1e30, transfer = 1e30;
       for (int batch = 0; batch < kBatches; ++batch) {
         const auto begin = now();
@@ -315,22 +332,28 @@ class Measuring {
     network.between.bandwidth = std::max(network.between.bandwidth, together);
   }
 
-  // Of a call on the ranks of `group`.
+  // Of a call on the ranks of `group`. Each call has other data, as the calls of a training step have, so that they
+  // come from memory.
   double time_all_reduce(const Group& group, std::size_t bytes) {
     constexpr int kBatches = 9;
     constexpr double kBatch = 5e-3;
-    const std::size_t count = bytes / sizeof(float);
-    const auto memory = heap(count);
-    const std::span<float> data(memory.get(), count);
-    all_reduce(group, data);
+    constexpr std::size_t kAll = (64 << 20) / sizeof(float);
+    const std::size_t count = bytes / sizeof(float), parts = std::max<std::size_t>(kAll / count, 1);
+    const auto memory = heap(parts * count);
+    std::size_t part = 0;
+    const auto call = [&] {
+      all_reduce(group, std::span(memory.get() + part * count, count));
+      part = (part + 1) % parts;
+    };
+    call();
     const auto first = now();
-    all_reduce(group, data);
+    call();
     const int calls = int(std::clamp(kBatch / slowest(group, seconds_since(first)), 1.0, 2000.0));
     double least = 1e30;
     for (int batch = 0; batch < kBatches; ++batch) {
       barrier(group);
       const auto begin = now();
-      for (int i = 0; i < calls; ++i) all_reduce(group, data);
+      for (int i = 0; i < calls; ++i) call();
       least = std::min(least, slowest(group, seconds_since(begin)) / calls);
     }
     return least;
