@@ -164,30 +164,37 @@ class Measuring {
                      out.data());  // starts threads
     const int here = int(ranks_of_[0].size());
     say(fmt::format("matrix products of {} shapes, 3 kinds", shapes.size()));
-    std::vector<int> calls;  // of a batch, by product
-    for (const int busy : here > 1 ? std::vector{1, here} : std::vector{1}) {
-      std::vector<double> seconds;
-      for (const ProductShape& shape : shapes) {
-        for (const ProductKind kind : kKinds) {
-          const auto multiply = [&] {
-            library.multiply(kind, shape.m, shape.n, shape.k, a.data(), b.data(), out.data());
-          };
-          std::int32_t count = 0;
-          if (busy > 1) count = calls[seconds.size()];
-          if (busy == 1 && world_.rank() == 0)
-            count = int(std::clamp(kBatch / time_product(multiply, 1, 2), 1.0, 10000.0));
-          if (busy > 1) barrier(world_);
-          seconds.push_back(count > 0 ? time_product(multiply, count, kBatches) : 0);
-          if (busy == 1) calls.push_back(count);
+    // One rank and all ranks take turns with each product, so that no rank waits for most of the time: the monitor of
+    // the job would report rank 0 as slow.
+    std::vector<double> alone, together;
+    for (const ProductShape& shape : shapes) {
+      for (const ProductKind kind : kKinds) {
+        const auto multiply = [&] {
+          library.multiply(kind, shape.m, shape.n, shape.k, a.data(), b.data(), out.data());
+        };
+        int calls = 0;  // of a batch
+        if (world_.rank() == 0) {
+          const ComputeClock clock(threads());
+          multiply();
+          calls = int(std::clamp(kBatch / clock.seconds(), 1.0, 10000.0));
+          alone.push_back(time_product(multiply, calls, kBatches));
+        } else {
+          alone.push_back(0);
         }
+        if (here == 1) continue;
+        broadcast(world_, std::span(&calls, 1));
+        together.push_back(time_product(multiply, calls, kBatches));
       }
-      if (busy == 1) broadcast(world_, std::span(calls));
+    }
+    const auto add = [&](std::vector<double>& seconds, int busy) {
       all_reduce(world_, std::span(seconds), ReduceOp::kMax);
       std::size_t at = 0;
       for (const ProductShape& shape : shapes)
         for (const ProductKind kind : kKinds)
           cluster().device.products.push_back({kind, shape.m, shape.n, shape.k, busy, rounded(seconds[at++])});
-    }
+    };
+    add(alone, 1);
+    if (here > 1) add(together, here);
     double least = 1e30;
     for (const ProductTime& product : cluster().device.products) {
       if (product.busy > 1) continue;
@@ -235,7 +242,7 @@ class Measuring {
 
   // The link of two ranks, on every rank.
   ClusterLink measure_link(int first, int second) {
-    constexpr int kTrips = 300, kShort = 200, kBatches = 5;
+    constexpr int kTrips = 3000, kShort = 200, kBatches = 5;
     constexpr std::size_t kLong = 1 << 20;  // floats
     constexpr int kTag = 1;
     std::vector<double> figures(3);
