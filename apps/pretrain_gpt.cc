@@ -6,10 +6,15 @@
 
 #include "apps/options/pretrain_gpt_options.h"
 #include "apps/options/training_program.h"
+#include "bench/machine/machine.h"
 #include "tutti/base/env.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/agree.h"
+#include "tutti/models/gpt/auto_parallel.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
+#include "tutti/planning/training/cluster_presets.h"
+#include "tutti/planning/training/explain.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
@@ -53,6 +58,40 @@ void print_json(const tutti::Group& world, const tutti::gpt::RunResult& result) 
   fmt::print("{}\n", json.dump());
 }
 
+// The linear layers of a block for one sample and for several, by the tensor ranks of a host.
+std::vector<tutti::bench::ProductShape> shapes_of(const tutti::TransformerConfig& model) {
+  std::vector<tutti::bench::ProductShape> shapes;
+  for (const int samples : {1, 8})
+    for (const int tensor : {1, 2})
+      shapes.insert(shapes.end(), {{samples * model.sequence_length, model.ffn / tensor, model.hidden},
+                                   {samples * model.sequence_length, model.hidden, model.hidden / tensor}});
+  return shapes;
+}
+
+// The options as --parallel auto divides them. All ranks measure the same figures, and choose the same plan.
+tutti::gpt::Options choose(const tutti::Group& world, const tutti::cli::PretrainGptCommand& command) {
+  using namespace tutti;
+  const auto& options = command.options;
+  const Cluster cluster = command.cluster.empty()
+                              ? bench::measure_machine(world, shapes_of(options.model), nullptr).or_throw().cluster
+                              : find_cluster(command.cluster).or_throw();
+  const auto plans = gpt::choose_parallel(options, cluster, command.given_parts).or_throw();
+  const std::string best = to_string(plans[0].plan);
+  agree_on(world, "--parallel auto chose differently", {{"the plan", best}}, "give all hosts the same --cluster")
+      .or_throw();
+  if (world.rank() == world.size() - 1) {
+    constexpr double kGiB = 1 << 30;
+    fmt::print("parallel auto: {}: about {:.3g} ms a step, {:.3g} GiB on the fullest rank\n", best,
+               1e3 * plans[0].time.step(), plans[0].memory.total() / kGiB);
+    fmt::print("parallel auto: the same by hand: {}\n",
+               join(program_options(plans[0].plan, int(options.batches.global_batch)), " "));
+    for (std::size_t i = 1; i < plans.size(); ++i)
+      fmt::print("parallel auto: instead of {}: about {:.3g} ms\n", to_string(plans[i].plan),
+                 1e3 * plans[i].time.step());
+  }
+  return gpt::with_plan(options, plans[0].plan);
+}
+
 int train(const tutti::cli::OptionParser& line, const tutti::cli::PretrainGptCommand& command) {
   using namespace tutti;
   Options options;
@@ -61,22 +100,38 @@ int train(const tutti::cli::OptionParser& line, const tutti::cli::PretrainGptCom
   const auto world = init(options);
   agree_on(world, "the ranks were started differently", line.compared(), "start all ranks with the same options")
       .or_throw();
-  const auto planned = gpt::for_world(command.options, world.size()).or_throw();
+  const auto options_of_ranks = command.chooses_parallel ? choose(world, command) : command.options;
+  const auto planned = gpt::for_world(options_of_ranks, world.size()).or_throw();
   const auto result = gpt::pretrain(world, planned, command.tokenizer.get());
   if (!result.training.stopped && planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
   return exit_code(result.training);
 }
 
+tutti::Status check_choice(const tutti::cli::PretrainGptCommand& command, int world) {
+  if (!command.cluster.empty()) {
+    const tutti::Cluster cluster = TUTTI_TRY(tutti::find_cluster(command.cluster));
+    if (cluster.devices() != world)
+      return tutti::cli::usage(
+          fmt::format("--cluster {} has {} {}, and {} {} train", command.cluster, cluster.devices(),
+                      cluster.devices() == 1 ? "device" : "devices", world, world == 1 ? "rank" : "ranks"),
+          "tutti plan measure -n N measures as many ranks as train");
+  }
+  return tutti::gpt::check_can_choose(command.options, world, command.given_parts);
+}
+
 // What the table of options cannot know: whether this LibTorch multiplies f16, and the number of ranks. Every rank
 // checks this before it connects to the others, with the number of ranks in the environment.
-tutti::Status check(const tutti::gpt::Options& options) {
+tutti::Status check(const tutti::cli::PretrainGptCommand& command) {
+  const auto& options = command.options;
   if (options.model.precision == tutti::Precision::kF16) {
     if (const auto can = tutti::check_computes_in(tutti::DType::kF16); !can.ok())
       return tutti::cli::usage("--fp16: " + can.error().detail, "--bf16 has the range of f32 and needs no loss scale");
   }
   // init() reports what is wrong with the environment.
   const auto who = tutti::rendezvous::identify({}, tutti::current_environment());
-  return who.ok() ? tutti::gpt::for_world(options, who->world_size).status() : tutti::Status();
+  if (!who.ok()) return {};
+  if (command.chooses_parallel) return check_choice(command, who->world_size);
+  return tutti::gpt::for_world(options, who->world_size).status();
 }
 
 }  // namespace
@@ -85,7 +140,7 @@ int main(int argc, char** argv) {
   using namespace tutti::cli;
   PretrainGptCommand command;
   OptionTable table = pretrain_gpt_options(command);
-  table.checks.emplace_back([&](const OptionTexts&) { return check(command.options); });
+  table.checks.emplace_back([&](const OptionTexts&) { return check(command); });
   return run_training_program(argc, argv,
                               {"pretrain_gpt",
                                "Pre-trains a GPT as Megatron-LM does, on CPUs; on several ranks under tutti run, "

@@ -16,8 +16,9 @@ namespace {
 using Texts = const OptionTexts&;
 
 Status check_required(const gpt::Options& o, Texts texts) {
-  for (const char* name : {"--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length",
-                           "--max-position-embeddings", "--micro-batch-size"})
+  const char* const batch = texts.is("--parallel", "auto") ? "--global-batch-size" : "--micro-batch-size";
+  for (const char* name :
+       {"--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--max-position-embeddings", batch})
     if (!texts.has(name)) return usage(std::string(name) + " is missing", "pretrain_gpt --help has an example");
   if (o.train_steps == 0 && o.train_samples == 0 && !o.skip_train)
     return usage("--train-iters is missing: how many steps to train", "or --train-samples");
@@ -152,6 +153,40 @@ Status set_ranks(gpt::Options& o, Texts texts) {
   return {};
 }
 
+// What --parallel auto may not change.
+Status set_given_parts(PretrainGptCommand& command, Texts texts) {
+  if (!command.chooses_parallel) return {};
+  for (const char* name : {"--rampup-batch-size", "--step-batch-size-schedule"})
+    if (texts.is_given(name))
+      return usage(std::string(name) + " changes the batch, and --parallel auto chooses for one size",
+                   "drop one of them");
+  for (const char* name :
+       {"--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers",
+        "--num-layers-per-virtual-pipeline-stage", "--microbatch-group-size-per-virtual-pipeline-stage"})
+    if (texts.is_given(name))
+      return usage(std::string(name) + " divides the layers of a pipeline, and --parallel auto divides them equally",
+                   "drop one of them");
+  const gpt::ParallelOptions& p = command.options.parallel;
+  const auto give = [&](const char* name, std::string part) {
+    if (texts.is_given(name)) command.given_parts.push_back(std::move(part));
+  };
+  give("--tensor-model-parallel-size", fmt::format("tp={}", p.grid.tensor));
+  give("--context-parallel-size", fmt::format("cp={}", p.grid.context));
+  give("--pipeline-model-parallel-size", fmt::format("pp={}", p.grid.pipeline));
+  give("--num-virtual-stages-per-pipeline-rank", fmt::format("chunks={}", p.chunks));
+  give("--pipeline-schedule", fmt::format("schedule={}", name(p.schedule)));
+  give("--micro-batch-size", fmt::format("mbs={}", command.options.batches.micro_batch));
+  give("--sequence-parallel", "sp");
+  give("--use-distributed-optimizer", "zero=1");
+  give("--fsdp", "zero=3");
+  give("--overlap-grad-reduce", "overlap");
+  if (p.recompute.method != RecomputeMethod::kNone)
+    command.given_parts.push_back(p.recompute.method == RecomputeMethod::kBlock
+                                      ? fmt::format("recompute={}", p.recompute.layers)
+                                      : "recompute=full");
+  return {};
+}
+
 // The number of samples where --train-iters is given, and the lengths of schedules, depend on the size of the world as
 // far as --global-batch-size does: gpt::for_world() sets them.
 Status set_batches(gpt::Options& o, Texts texts) {
@@ -234,6 +269,7 @@ std::vector<std::function<Status(const OptionTexts&)>> pretrain_gpt_checks(Pretr
           [&o](Texts texts) { return set_transformer_shape(o.model, texts); },
           [&o](Texts texts) { return set_precision(o, texts); },
           [&o](Texts texts) { return set_ranks(o, texts); },
+          [&command](Texts texts) { return set_given_parts(command, texts); },
           [&o](Texts texts) { return set_batches(o, texts); },
           [&o](Texts texts) { return set_optimizer(o, texts); },
           [&o](Texts texts) { return set_data(o, texts); },

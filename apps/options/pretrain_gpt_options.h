@@ -7,12 +7,16 @@
 #include "apps/options/option.h"
 #include "tutti/base/clock.h"
 #include "tutti/data/tokenizers/tokenizer.h"
+#include "tutti/models/gpt/auto_parallel.h"
 #include "tutti/models/gpt/options.h"
 
 namespace tutti::cli {
 
 struct PretrainGptCommand {
   gpt::Options options;
+  bool chooses_parallel = false;  // --parallel auto, which keeps the parts that are given
+  gpt::GivenParts given_parts;
+  std::string cluster;                   // for it, as find_cluster() takes it; empty: measured
   std::unique_ptr<Tokenizer> tokenizer;  // null: --vocab-size alone is given
   std::string backend;                   // tutti, gloo or mpi
   Duration collective_timeout{};

@@ -66,6 +66,55 @@ TEST(PretrainGptOptions, DefaultsAreThoseOfMegatron) {
   EXPECT_EQ(read("--swiglu").or_throw().model.ffn, 64);
 }
 
+// What --parallel auto may not change, or the mistake.
+std::string given_parts(const std::string& more) {
+  const Parsed parsed(
+      words_of("--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --max-position-embeddings 16 "
+               "--mock-data --vocab-size 99 --train-samples 80 --lr 1e-3 --parallel auto " +
+               more));
+  return parsed.mistake ? parsed.mistake->detail : join(parsed.command.given_parts, ",");
+}
+
+TEST(PretrainGptOptions, AutomaticParallelismKeepsWhatIsGiven) {
+  EXPECT_EQ(given_parts("--global-batch-size 8"), "");
+  EXPECT_EQ(given_parts("--global-batch-size 8 --tensor-model-parallel-size 1 --micro-batch-size 2 --fsdp"),
+            "tp=1,mbs=2,zero=3");
+  EXPECT_EQ(given_parts("--global-batch-size 8 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank "
+                        "2 --pipeline-schedule interleaved --recompute-granularity full --recompute-method block "
+                        "--recompute-num-layers 1"),
+            "pp=2,chunks=2,schedule=interleaved,recompute=1");
+  EXPECT_THAT(given_parts(""), HasSubstr("--global-batch-size is missing"));
+  EXPECT_THAT(given_parts("--global-batch-size 8 --rampup-batch-size 2 2 20"), HasSubstr("for one size"));
+  EXPECT_THAT(given_parts("--global-batch-size 8 --decoder-first-pipeline-num-layers 1"), HasSubstr("equally"));
+  EXPECT_THAT(refusal("--cluster cpu"), HasSubstr("--parallel auto"));
+}
+
+TEST(PretrainGptOptions, APlanOfEveryKindBecomesOptionsThatTheRanksCanTake) {
+  Parsed parsed(
+      words_of("--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 16 "
+               "--max-position-embeddings 16 --mock-data --vocab-size 99 --train-iters 10 --lr 1e-3 "
+               "--parallel auto --global-batch-size 8"));
+  ASSERT_FALSE(parsed.mistake);
+  const gpt::Options& options = parsed.command.options;
+  std::int64_t plans = 0;
+  Refusals refusals;
+  for_each_plan(
+      options.model, tutti_runtime(options.model.precision), 8, 4, {},
+      [&](const ParallelPlan& plan) {
+        ++plans;
+        const auto taken = gpt::for_world(gpt::with_plan(options, plan), 4);
+        ASSERT_TRUE(taken.ok()) << to_string(plan) << ": " << taken.error().detail;
+        EXPECT_EQ(taken->batches.global_batch, 8);
+        EXPECT_EQ(taken->batches.replicas, plan.data) << to_string(plan);
+      },
+      refusals);
+  EXPECT_GT(plans, 100);
+  EXPECT_TRUE(gpt::check_can_choose(options, 4, {"tp=2"}).ok());
+  const Status prime = gpt::check_can_choose(options, 5, {});
+  ASSERT_FALSE(prime.ok());
+  EXPECT_THAT(prime.error().detail, HasSubstr("no plan divides --global-batch-size 8 and 4 layers among 5 ranks"));
+}
+
 TEST(PretrainGptOptions, ALossScaleAdaptsWithF16AloneAndIsFixedWithAll) {
   EXPECT_FALSE(read("").or_throw().optimizer.loss_scale);
   EXPECT_FALSE(read("--bf16").or_throw().optimizer.loss_scale);

@@ -138,6 +138,8 @@ std::vector<OnGrid> grids() {
       {"fill_drain", 2, schedule("fill-drain")},
       {"data_and_pipeline", 4, schedule("zb-h1")},
       {"context_and_tensor", 4, with(with(tp, sp), cp)},
+      {"automatic", 4, {"--parallel", "auto"}},
+      {"automatic_tensor", 2, with(tp, {"--parallel", "auto"})},
   };
 }
 
@@ -377,6 +379,8 @@ TEST_F(PretrainGpt, MistakesAreFoundBeforeRanksConnect) {
       {{"--seq-length", "17"}, "a sequence of 17 tokens (--seq-length) is longer than the 16 positions"},
       {{"--vocab-size", "0"}, "--vocab-size needs a number from 1"},
       {{"--global-batch-size", "9"}, "9"},
+      {{"--parallel", "auto", "--tensor-model-parallel-size", "3"}, "no plan divides --global-batch-size 8"},
+      {{"--parallel", "auto", "--cluster", "h100-sxm"}, "--cluster h100-sxm has 8 devices, and 4 ranks train"},
       {{"--num-layer", "3"}, "unknown option --num-layer\nhint: did you mean --num-layers?"},
       {{"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2",
         "--microbatch-group-size-per-virtual-pipeline-stage", "1"},
