@@ -1,7 +1,11 @@
-// A job of one node. Jobs of several are in tests/conformance/rendezvous_conformance.cc.
+// A job of one node, and one that waits for another in vain. Jobs of several are in
+// tests/conformance/rendezvous_conformance.cc.
 #include "tutti/launch/membership/rendezvous.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <mutex>
 
 #include "tutti/launch/membership/options.h"
 #include "tutti/launch/membership/protocol.h"
@@ -69,6 +73,25 @@ TEST(SingleNode, APortInUseIsAnError) {
   const auto second = open_rendezvous(options);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAddressInUse);
+}
+
+// The coordinator reads the store that its node serves: it ends first, or it would report a lost store.
+TEST(Node, ThatWaitedInVainReportsNothingElse) {
+  NodesOptions options = one_node();
+  options.nodes = options.min_nodes = 2;
+  options.timeout = std::chrono::milliseconds(20);
+  std::mutex mutex;
+  std::string said;
+  options.say = [&](const std::string& line) {
+    const std::scoped_lock lock(mutex);
+    said += line + "\n";
+  };
+  for (int i = 0; i < 5; ++i) {
+    const auto joined = open_rendezvous(options).or_throw()->join();
+    ASSERT_FALSE(joined.ok());
+    EXPECT_EQ(joined.error().code, Code::kTimeout);
+  }
+  EXPECT_THAT(said, testing::Not(testing::HasSubstr("lost the store")));
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ class StoreRendezvous final : public Member {
  public:
   explicit StoreRendezvous(NodesOptions options)
       : Member(options, limits_for(options)), place_(options.store), address_(to_string(options.store)) {}
+  ~StoreRendezvous() override { stop_coordinating(); }  // before server_, or the coordinator reports a lost store
 
   // Serves the store, if that is this node's part.
   Status serve();
