@@ -196,7 +196,7 @@ TEST(BenchCommand, WhatTheEnvironmentSaysOfTuttisEngineIsRefusedOnceBesideAnothe
   const Ended ended = run({"bench", "all_reduce", "-n", "2", "--engine", "gloo"}, {{"TUTTI_ALGORITHM", "ring"}});
   EXPECT_EQ(ended.code, 2);
   EXPECT_EQ(ended.err,
-            "tutti bench: TUTTI_ALGORITHM=ring is for the engine tutti, and the bytes are carried by gloo\n"
+            "tutti bench: TUTTI_ALGORITHM=ring is for the engine tutti, and the bytes are moved by gloo\n"
             "hint: leave it out, or take the engine tutti\n");
 }
 
@@ -243,10 +243,10 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"barrier,broadcast_bytes", "-n", "2", "--dtype", "f64"}, "has no elements\nhint: drop --dtype f64");
   mistake({"barrier", "-n", "2", "--sizes", "8"}, "barrier has no bytes\nhint: drop --sizes");
   mistake({"all_reduce", "-n", "2", "--engine", "gloo", "--algorithm", "ring"},
-          "--algorithm ring is for the engine tutti, and the bytes are carried by gloo");
+          "--algorithm ring is for the engine tutti, and the bytes are moved by gloo");
   mistake({"all_reduce", "-n", "2", "--engine", "mpi", "--transport", "shm"},
-          "--transport shm is for the engine tutti, and the bytes are carried by mpi");
-  mistake({"all_reduce", "-n", "2", "--engine", "nccl", "--memory", "cuda", "--algorithm", "ring"}, "carried by nccl");
+          "--transport shm is for the engine tutti, and the bytes are moved by mpi");
+  mistake({"all_reduce", "-n", "2", "--engine", "nccl", "--memory", "cuda", "--algorithm", "ring"}, "moved by nccl");
   mistake({"all_reduce", "-n", "2", "--pin", "--no-pin"}, "contradict");
   mistake({"all_reduce", "-n", "2", "--sizes", "8,x"}, "--sizes needs a size");
   mistake({"all_reduce", "-n", "2", "--engine", "glo"}, "did you mean gloo?");

@@ -104,7 +104,7 @@ Status check_way(const BenchTexts& texts, bool on_gpu) {
   if (carrier == "tutti") return {};
   const BenchTexts none;
   const auto refused = [&](const std::string& option) {
-    return usage(option + " is for the engine tutti, and the bytes are carried by " + carrier,
+    return usage(option + " is for the engine tutti, and the bytes are moved by " + carrier,
                  texts.engine.empty() ? "drop it, or unset TUTTI_ENGINE" : "drop one of the two");
   };
   if (texts.algorithm != none.algorithm) return refused("--algorithm " + texts.algorithm);

@@ -101,7 +101,7 @@ Result<transport::Secret> secret_of(const Texts& texts, bool several) {
   if (auto given = TUTTI_TRY(rendezvous::given_secret(current_environment()))) return *given;
   return usage("the hosts need a secret that all of them know",
                "make one (umask 077; openssl rand -hex 32 > secret), copy it to all hosts, and give --secret-file "
-               "secret; or accept strangers with --insecure");
+               "secret; or do without one: --insecure");
 }
 
 Result<int> number(const std::string& option, const std::string& text, int least, int most, int otherwise) {

@@ -60,7 +60,7 @@ constexpr std::array kExplained = {
               "Run `tutti status` while the job hangs, and `tutti flight` after it. If the rank was only slow, raise "
               "the timeout with the variable TUTTI_TIMEOUT, for example 10min.",
               "docs/how-to/debug-a-hang.md"},
-    Explained{Code::kPeerLost, "Another rank died, or its connection was closed.",
+    Explained{Code::kPeerLost, "Another rank exited, or its connection was closed.",
               "The rank crashed, threw an exception, or exited early: its own error is the root cause.\n"
               "The kernel killed it because memory ran out.\n"
               "Its host or the network between the hosts failed.",
@@ -104,18 +104,19 @@ constexpr std::array kExplained = {
               "A message, a key or a table is larger than allowed.",
               "The error names the limit and the value that is needed. Raise it (ulimit, the cgroup), or use less.",
               "docs/admin/operate.md"},
-    Explained{Code::kNonFinite, "A loss or a gradient is NaN or infinite.",
-              "The learning rate is too high, or gradients are not clipped.\n"
-              "A sample of the named rank holds a NaN or an infinity.\n"
-              "Values overflow in f16, and the loss is not scaled.",
-              "Resume from a checkpoint with a smaller learning rate or with clipping. Check the batch of the rank that "
-              "the error names. With f16, use LossScaler.",
-              "docs/concepts/data-parallel.md"},
+    Explained{
+        Code::kNonFinite, "A loss or a gradient is NaN or infinite.",
+        "The learning rate is too high, or gradients are not clipped.\n"
+        "A sample of the named rank holds a NaN or an infinity.\n"
+        "Values overflow in f16, and the loss is not scaled.",
+        "Resume from a checkpoint with a smaller learning rate or with clipping. Check the batch of the rank that "
+        "the error names. With f16, use LossScaler.",
+        "docs/concepts/data-parallel.md"},
     Explained{Code::kUnsupported, "This is not possible here, and Tutti does not emulate it silently.",
               "Two options exclude each other.\n"
               "This build, CPU or LibTorch lacks what the call needs.",
               "The hint names the alternative.", "docs/reference/compatibility.md"},
-    Explained{Code::kSystem, "A system call failed. The error ends in the system's words.",
+    Explained{Code::kSystem, "A system call failed. The error ends with the message of the system.",
               "The reason is in the text of errno, for example \"Permission denied\".",
               "Correct what the system complains about: rights, mounts, limits. `tutti doctor` checks the usual ones.",
               "docs/admin/operate.md"},

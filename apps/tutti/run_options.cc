@@ -34,7 +34,7 @@ Two hosts by hand, with one command on each and the same secret file on both:
   tutti run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 2 ./train
 
 Exit codes:
-  0      all ranks ended well
+  0      all ranks succeeded
   1      the system or tutti itself failed
   2      wrong usage
   4      the nodes did not meet, or lost one another

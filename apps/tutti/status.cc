@@ -40,7 +40,7 @@ Columns:
   STATE         runs, slow (all other ranks mostly wait for it), stopped (SIGSTOP or a debugger), ended, failed
   STEP, STEP/S  as the program reports them with world.step(n)
   WAITS         share of the rank's time in calls, lately
-  PULSE         time since the rank's last progress (a step, a call that began or ended), as its node last said
+  PROGRESS      time since the rank's last progress (a step, a call that began or ended), as its node last reported
   MEMORY        resident
   DOING, FOR    the rank's current operation, and for how long
 

@@ -37,7 +37,7 @@ Result<int> merge(const std::vector<std::string>& given, const std::string& outp
   std::vector<std::string> files;
   for (const std::string& path : given) {
     if (!std::filesystem::is_directory(path)) {
-      if (same_file(path, output)) return usage(path + " is to be read and to be written", "give another --output");
+      if (same_file(path, output)) return usage(path + " is both input and output", "give another --output");
       files.push_back(path);
       continue;
     }
@@ -63,7 +63,7 @@ int trace_command(std::vector<std::string> arguments) {
   } else if (first != "-h" && first != "--help") {
     const std::vector<std::string> known = {"merge", "--help"};
     report("tutti trace", usage((first[0] == '-' ? "unknown option " : "unknown command ") + first,
-                              did_you_mean(nearest(first, known), "tutti trace merge DIR")));
+                                did_you_mean(nearest(first, known), "tutti trace merge DIR")));
     return 2;
   }
   CLI::App app("Merges the Chrome traces of many ranks into one timeline.", "tutti trace merge");

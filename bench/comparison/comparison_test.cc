@@ -218,7 +218,7 @@ TEST(Programs, ThatFailOrHangAreErrorsWithTheirLastWords) {
   Program gone = shell("echo no port >&2");
   gone.is_server = true;
   EXPECT_EQ(run_together({shell("exec sleep 1000"), gone}, Deadline::after_seconds(60)).error().detail,
-            "sh ended well; its last words: no port");
+            "sh exited with code 0; its last words: no port");
   const auto hung = run_program(shell("exec sleep 1000"), Deadline::after_seconds(0.2));
   EXPECT_EQ(hung.error().code, Code::kTimeout);
   EXPECT_EQ(hung.error().detail, "sh has not ended");

@@ -32,9 +32,9 @@ TEST_P(GroupSuite, MonitoredBarrier) {
       const Status status = world.monitored_barrier(std::chrono::milliseconds(200));
       check(!status.ok() && status.error().code == Code::kTimeout, "nobody was missing");
       const std::string text = to_string(status.error());
-      check(
-          text.find(ranks_words(late) + (late.size() == 1 ? " has" : " have") + " not come after") != std::string::npos,
-          text);
+      check(text.find(ranks_words(late) + (late.size() == 1 ? " has" : " have") + " not arrived after") !=
+                std::string::npos,
+            text);
       check(text.find("monitored_barrier #4 on group world, rank " + std::to_string(me)) != std::string::npos, text);
       for (const int r : late)
         if (me == 0) send(world, std::span<const std::int32_t>(&word, 1), r);
@@ -42,7 +42,8 @@ TEST_P(GroupSuite, MonitoredBarrier) {
       recv(world, std::span(&word, 1), 0);
       const Status status = world.monitored_barrier(far);
       check(!status.ok() && status.error().code == Code::kTimeout, "a late rank was not told");
-      check(to_string(status.error()).find("this rank came too late") != std::string::npos, to_string(status.error()));
+      check(to_string(status.error()).find("this rank arrived too late") != std::string::npos,
+            to_string(status.error()));
     }
     check(all_reduce(world, std::int32_t(1)) == n, "the group goes on");
     monitored_barrier(world, far);
@@ -163,7 +164,7 @@ TEST_P(GroupSuite, SubGroupsHaveDeadlinesOfTheirOwn) {
             made.ok() ? "no error" : to_string(made.error()));
     };
     refused(world.split(0, me, "", seconds(-1)), Code::kInvalidArgument, "split: the timeout is -1 s");
-    refused(world.new_group(all, "", Duration::max()), Code::kInvalidArgument, "of 100 years at most");
+    refused(world.new_group(all, "", Duration::max()), Code::kInvalidArgument, "at most 100 years");
     refused(world.new_subgroups(1, "", seconds(-2)), Code::kInvalidArgument, "new_subgroups: the timeout is -2 s");
     if (n > 1) {
       const auto made = world.split(me / 2, me, "", me == 0 ? seconds(5) : Duration(0));
@@ -269,7 +270,7 @@ TEST_P(GroupSuite, BadCallsAreSentences) {
     refused(call, detail::words("the peer ", n, " is not a rank of this group"));
     call.root = me;
     refused(call, "a rank cannot send to itself");
-    if (n == 1) refused({.kind = Kind::kRecv, .root = kAnySource}, "nobody else is in this group who could send");
+    if (n == 1) refused({.kind = Kind::kRecv, .root = kAnySource}, "this group has no other rank that could send");
 
     call = {
         .kind = Kind::kAllReduce, .dtype = DType::kF32, .op = ReduceOp::kBxor, .in = &x[0], .out = &x[0], .count = 1};

@@ -81,7 +81,7 @@ TEST_P(GroupSuite, ByteStringsThatAreTooLarge) {
       check(recv_bytes(world, kAnySource, 1) == "after it", "the message after the one that was thrown away");
       expect_words(
           error_of([&] { recv_bytes(world, 1, 1); }),
-          "Corrupt: recv_bytes on group world, rank 0: rank 1 sent something with tag 1 that is no byte string");
+          "Corrupt: recv_bytes on group world, rank 0: rank 1 sent something with tag 1 that is not a byte string");
     }
     barrier(world);
   });
@@ -121,7 +121,7 @@ TEST_P(GroupSuite, Json) {
       json got;
       expect_words(error_of([&] { broadcast_json(world, got); }),
                    "Corrupt: broadcast_json on group world, rank " + std::to_string(me) +
-                       ": rank 0 sent text that is no JSON: it cannot be read from byte 12 of 11");
+                       ": rank 0 sent text that is not JSON: parsing failed at byte 12 of 11");
       expect_words(error_of([&] { broadcast_json(world, got); }), "rank 0 sent JSON that nests more than 512 deep");
       expect_words(error_of([&] { broadcast_json(world, got); }), "rank 0 sent JSON with a number that is larger than");
     }

@@ -38,7 +38,7 @@ TEST(MeshGroups, AnAxisMayHaveADeadlineOfItsOwn) {
     refused({{"ep", seconds(1)}},
             "a timeout is given for \"ep\", but the mesh pp=2 x dp=2 x tp=1 has no such group" + known);
     refused({{"pp+dp+tp", seconds(1)}},
-            "a timeout is given for \"pp+dp+tp\", which is group world itself: its own deadline stays" + known);
+            "a timeout is given for \"pp+dp+tp\", which is group world itself, which keeps its deadline" + known);
     check(!split(world, mesh, {{"pp", seconds(-1)}}).ok(), "a negative one");
   });
   EXPECT_EQ(describe(outcomes), "");

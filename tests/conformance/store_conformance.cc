@@ -91,7 +91,7 @@ TEST_P(StoreConformance, AddCountsFromZeroAndSeesSetNumbers) {
 
 TEST_P(StoreConformance, AddToTextOrBeyondTheRangeIsAnError) {
   store_->set("t", "text").or_throw();
-  EXPECT_THAT(text_of(store_->add("t", 1)), HasSubstr("no decimal number"));
+  EXPECT_THAT(text_of(store_->add("t", 1)), HasSubstr("not a decimal number"));
   store_->set("n", "9223372036854775807").or_throw();
   EXPECT_THAT(text_of(store_->add("n", 1)), HasSubstr("does not fit"));
   EXPECT_EQ(store_->get("n", soon()).or_throw(), "9223372036854775807");
@@ -249,9 +249,9 @@ TEST_P(StoreConformance, GatherAllGivesTheValuesByRank) {
 
 TEST_P(StoreConformance, BarrierNamesTheRanksThatAreMissing) {
   const auto status = store_->barrier("b", 2, 9, at_once());
-  EXPECT_THAT(text_of(status), HasSubstr("b\", rank 2: ranks 0, 1, 3-8 of 9 did not come after"));
+  EXPECT_THAT(text_of(status), HasSubstr("b\", rank 2: ranks 0, 1, 3-8 of 9 did not arrive after"));
   EXPECT_EQ(status.error().code, Code::kTimeout);
-  EXPECT_THAT(text_of(store_->gather_all("b", 0, 2, "v", at_once())), HasSubstr("rank 1 of 2 did not come"))
+  EXPECT_THAT(text_of(store_->gather_all("b", 0, 2, "v", at_once())), HasSubstr("rank 1 of 2 did not arrive"))
       << "rank 2 did not leave";
 }
 

@@ -295,8 +295,8 @@ TEST(CudaStaged, OverGloo) {
       },
       with_gpus("cpu:gloo,cuda:staged"));
   for (const auto& outcome : outcomes)
-    if (outcome.error.find("the engine gloo is not here") != std::string::npos)
-      GTEST_SKIP() << "Gloo is not here: " << outcome.error;
+    if (outcome.error.find("the engine gloo is not installed") != std::string::npos)
+      GTEST_SKIP() << "Gloo is not installed: " << outcome.error;
   EXPECT_EQ(describe(outcomes), "");
 }
 

@@ -39,9 +39,9 @@ TEST(NcclFaults, ARankThatIsKilledIsNamed) {
         const std::string text = sentence_of([&] { world.run(request).or_throw(); });
         expect_words(text, "PeerLost: all_reduce #2 (f32[1000], sum, cuda:");
         expect_words(text, "rank 1 ");
-        expect_words(text, "has died");
+        expect_words(text, "has exited");
         expect_words(sentence_of([&] { all_reduce(world, 1); }),
-                     "has died");  // the group has ended, on the host as well
+                     "has exited");  // the group has ended, on the host as well
       },
       with_gpus(kNccl));
   EXPECT_EQ(outcomes[1].signal, SIGKILL);
@@ -100,7 +100,7 @@ TEST(NcclFaults, ABeginningThatNeverEnds) {
     EXPECT_THAT(outcome.error, HasSubstr("opening the engine nccl on group world, rank "));
     // The one that is through first is gone for the other.
     EXPECT_THAT(outcome.error, ::testing::AnyOf(HasSubstr("NCCL did not connect the ranks after 3"),
-                                                HasSubstr("has left"), HasSubstr("has died")));
+                                                HasSubstr("has left"), HasSubstr("has exited")));
   }
 }
 
@@ -122,7 +122,7 @@ TEST(NcclFaults, ARankThatDiesWhileNcclBegins) {
         barrier(world);  // NCCL stands for all
         kill_after_all(world, 2);
         const std::string text = sentence_of([&] { (void)world.split(0, 0).or_throw(); });
-        expect_words(text, "has died");
+        expect_words(text, "has exited");
       },
       with_gpus(kNccl));
   EXPECT_EQ(outcomes[2].signal, SIGKILL);

@@ -48,13 +48,14 @@ class OnlyTheRuntime {
 
 TEST(NcclRefusals, NoAdapter) {
   expect_on_both(with_gpus(kNccl, {{"TUTTI_ENGINE_PATH", "/nowhere"}}),
-                 "the engine nccl is not here: there is no libtutti_nccl.so in /nowhere");
+                 "the engine nccl is not installed: there is no libtutti_nccl.so in /nowhere");
 }
 
 TEST(NcclRefusals, NoNccl) {
   const OnlyTheRuntime only;
-  expect_on_both(with_gpus(kNccl, {{"TUTTI_CUDA_PATH", only.folder()}}),
-                 "NCCL is not here: tried libnccl.so.2, libnccl.so in " + only.folder() + " (TUTTI_CUDA_PATH) (hint: ");
+  expect_on_both(
+      with_gpus(kNccl, {{"TUTTI_CUDA_PATH", only.folder()}}),
+      "NCCL cannot be loaded: tried libnccl.so.2, libnccl.so in " + only.folder() + " (TUTTI_CUDA_PATH) (hint: ");
 }
 
 TEST(NcclRefusals, TooOldAnNccl) {
@@ -63,7 +64,7 @@ TEST(NcclRefusals, TooOldAnNccl) {
 }
 
 TEST(NcclRefusals, NoRuntimeNoDriverNoGpu) {
-  expect_on_both(with_gpus(kNccl, {{"TUTTI_CUDA_PATH", "/nowhere"}}), "the CUDA runtime is not here: tried ");
+  expect_on_both(with_gpus(kNccl, {{"TUTTI_CUDA_PATH", "/nowhere"}}), "the CUDA runtime cannot be loaded: tried ");
   expect_on_both(with_gpus(kNccl, {{"FAKE_CUDA_ERROR", "35"}}), "CUDA finds no NVIDIA driver");
   expect_on_both(with_gpus(kNccl, {{"FAKE_CUDA_DEVICES", "0"}}), "CUDA finds no GPU");
   expect_on_both(with_gpus(kNccl, {{"CUDA_VISIBLE_DEVICES", "-1"}}),

@@ -33,7 +33,7 @@ void expect_refused(int device, const std::string& words, std::map<std::string, 
 
 TEST(CudaRefusals, NoRuntime) {
   expect_refused(0,
-                 "the CUDA runtime is not here: tried libcudart.so.13, libcudart.so.12, libcudart.so.11.0, "
+                 "the CUDA runtime cannot be loaded: tried libcudart.so.13, libcudart.so.12, libcudart.so.11.0, "
                  "libcudart.so in /nowhere and /neither (TUTTI_CUDA_PATH) (hint: install it, or name its folder: "
                  "TUTTI_CUDA_PATH=/usr/local/cuda/lib64)",
                  {{"TUTTI_CUDA_PATH", "/nowhere:/neither"}});
@@ -77,7 +77,7 @@ TEST(CudaStaged, AStreamThatStandsStillIsTold) {
         expect_words(text, "all_reduce #1 (f32[1], sum, cuda:");
         expect_words(text, "still waiting for");
         // Whoever was first told the other.
-        check(text.find("what stands before it on cuda:0") != std::string::npos ||
+        check(text.find("earlier work on the stream of cuda:0") != std::string::npos ||
                   text.find("rank 0") != std::string::npos,
               text);
       },
@@ -104,7 +104,7 @@ TEST(CudaStaged, ARankThatIsKilledIsNamed) {
         const std::string text = sentence_of([&] { world.run(request).or_throw(); });
         expect_words(text, "PeerLost: all_reduce #2 (f32[8000000], sum, cuda:");
         expect_words(text, "rank 1 ");
-        expect_words(text, "has died");
+        expect_words(text, "has exited");
       },
       options);
   EXPECT_EQ(outcomes[1].signal, SIGKILL);

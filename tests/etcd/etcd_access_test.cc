@@ -48,13 +48,12 @@ TEST_F(EtcdPasswords, WhoIsKnownGoesOnThoughItsTokenGrowsOld) {
 }
 
 TEST_F(EtcdPasswords, WhoIsNotIsToldWhy) {
-  EXPECT_THAT(
-      refusal(as("tutti", "of somebody")),
-      AllOf(HasSubstr("etcd does not let us in: "), HasSubstr("authentication failed, invalid user ID or password"),
-            HasSubstr("(hint: give a user that may read and write the keys of the job, and the password)")));
+  EXPECT_THAT(refusal(as("tutti", "of somebody")),
+              AllOf(HasSubstr("etcd denies access: "), HasSubstr("authentication failed, invalid user ID or password"),
+                    HasSubstr("(hint: give a user that may read and write the keys of the job, and the password)")));
   EXPECT_THAT(refusal(as("nobody", "of nobody")), HasSubstr("authentication failed, invalid user ID or password"));
-  EXPECT_THAT(refusal(as("guest", "of guest")), HasSubstr("etcd does not let us in: etcdserver: permission denied"));
-  EXPECT_THAT(refusal(as("", "")), HasSubstr("etcd does not let us in: etcdserver: user name is empty"));
+  EXPECT_THAT(refusal(as("guest", "of guest")), HasSubstr("etcd denies access: etcdserver: permission denied"));
+  EXPECT_THAT(refusal(as("", "")), HasSubstr("etcd denies access: etcdserver: user name is empty"));
 }
 
 class EtcdCertificates : public testing::Test {
@@ -73,7 +72,7 @@ class EtcdCertificates : public testing::Test {
 TEST_F(EtcdCertificates, OverHttpsWithTheRightAuthority) {
   const auto etcd = EtcdServer::start({}, files_.get()).or_throw();
   EtcdOptions options = at(etcd);
-  EXPECT_THAT(refusal(options), AllOf(HasSubstr("no way into etcd at " + options.endpoints + ": "),
+  EXPECT_THAT(refusal(options), AllOf(HasSubstr("no connection to etcd at " + options.endpoints + ": "),
                                       HasSubstr("(hint: give the authority that signed etcd's certificate (cacert)")));
   options.ca_file = file("stranger.pem");
   EXPECT_THAT(refusal(options), AllOf(HasSubstr("SSL certificate problem"), HasSubstr("(cacert)")));
@@ -90,8 +89,8 @@ TEST_F(EtcdCertificates, OfTheClientToo) {
   const auto etcd = EtcdServer::start({"--trusted-ca-file", file("ca.pem")}, files_.get()).or_throw();
   EtcdOptions options = at(etcd);
   options.ca_file = file("ca.pem");
-  const std::string wanted = "this etcd wants to see a certificate that it trusts: give one, and its key";
-  EXPECT_THAT(refusal(options), AllOf(HasSubstr("no way into etcd at " + options.endpoints), HasSubstr(wanted)));
+  const std::string wanted = "this etcd requires a certificate that it trusts: give one, and its key";
+  EXPECT_THAT(refusal(options), AllOf(HasSubstr("no connection to etcd at " + options.endpoints), HasSubstr(wanted)));
   options.certificate_file = file("stranger.pem"), options.key_file = file("stranger.key");
   EXPECT_THAT(refusal(options), HasSubstr(wanted));
   options.certificate_file = file("client.pem");

@@ -79,8 +79,8 @@ TEST_F(EtcdCuts, ANodeThatIsCutOffFromTheOthersLeavesThemTheJob) {
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in ");
   part(2, 0), part(2, 1);
   a.await_err("(node-c) is lost");
-  c.await_err("etcd hears the coordinator, node-a at 10.77.0.1:");
-  c.await_err("and this node does not: waiting until it does, for ");
+  c.await_err("the coordinator, node-a at 10.77.0.1:");
+  c.await_err(", reaches etcd, but not this node: waiting for its heartbeats, for ");
   must(hosts().heal());
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in ", 2);
   b.send(SIGINT);

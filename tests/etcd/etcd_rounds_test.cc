@@ -42,12 +42,12 @@ TEST_F(EtcdRounds, WithAUserAndAPassword) {
     return ended.err;
   };
   EXPECT_THAT(refused("user=tutti", "of somebody"),
-              AllOf(HasSubstr("etcd does not let us in: "), HasSubstr("invalid user ID or password"),
+              AllOf(HasSubstr("etcd denies access: "), HasSubstr("invalid user ID or password"),
                     HasSubstr("give a user that may read and write the keys of the job, and the password")));
-  EXPECT_THAT(refused("user=guest", "of guest"), HasSubstr("etcd does not let us in: etcdserver: permission denied"));
+  EXPECT_THAT(refused("user=guest", "of guest"), HasSubstr("etcd denies access: etcdserver: permission denied"));
   EXPECT_THAT(refused("user=tutti", ""), AllOf(HasSubstr("--rdzv-conf user=tutti needs a password"),
                                                HasSubstr("set TUTTI_ETCD_PASSWORD on every node")));
-  EXPECT_THAT(refused("last_call_timeout=1", ""), HasSubstr("etcd does not let us in: etcdserver: user name is empty"));
+  EXPECT_THAT(refused("last_call_timeout=1", ""), HasSubstr("etcd denies access: etcdserver: user name is empty"));
 }
 
 TEST_F(EtcdRounds, WithCertificates) {
@@ -63,9 +63,10 @@ TEST_F(EtcdRounds, WithCertificates) {
     EXPECT_NE(ended.code, 0);
     return ended.err;
   };
-  EXPECT_THAT(refused("cacert=" + files.file("stranger.pem") + client),
-              AllOf(HasSubstr("no way into etcd at " + endpoint + ": SSL certificate problem"), HasSubstr("(cacert)")));
-  EXPECT_THAT(refused(authority), HasSubstr("this etcd wants to see a certificate that it trusts"));
+  EXPECT_THAT(
+      refused("cacert=" + files.file("stranger.pem") + client),
+      AllOf(HasSubstr("no connection to etcd at " + endpoint + ": SSL certificate problem"), HasSubstr("(cacert)")));
+  EXPECT_THAT(refused(authority), HasSubstr("this etcd requires a certificate that it trusts"));
   EXPECT_THAT(
       refused("cacert=" + files.file("none.pem")),
       AllOf(HasSubstr("--rdzv-conf cacert=" + files.file("none.pem") + " cannot be read"), HasSubstr("No such file")));

@@ -154,7 +154,7 @@ TEST(EtcdStore, AUserWhomEtcdDoesNotKnow) {
   job.password = "x";
   const auto store = connect_etcd(job, soon());
   ASSERT_FALSE(store.ok());
-  EXPECT_THAT(text_of(store), HasSubstr("etcd does not let us in: etcdserver: authentication is not enabled"));
+  EXPECT_THAT(text_of(store), HasSubstr("etcd denies access: etcdserver: authentication is not enabled"));
 }
 
 }  // namespace

@@ -125,13 +125,13 @@ TEST_P(Jobs, TheReportSaysWhereTheFlightRecordsAre) {
   arguments.insert(arguments.begin() + 1, {"--job-id", "mine"});
   const std::string temporary = folder.path() + "/tutti-flight-" + std::to_string(::geteuid()) + "-mine";
   EXPECT_THAT(run(arguments, way).err, HasSubstr("[tutti]   flight records of ranks 0, 2: tutti flight " + temporary +
-                                                 " says who waited for whom"));
+                                                 " shows which rank waited for which"));
   const Ended told = run({"flight", temporary});
   EXPECT_EQ(told.code, 0);
   EXPECT_THAT(told.out, HasSubstr("rank 1 left no record: it was killed (SIGKILL)"));
 
   arguments.insert(arguments.begin() + 1, {"--log-dir", folder.path() + "/logs"});
-  EXPECT_THAT(run(arguments, way).err, HasSubstr("tutti flight " + folder.path() + "/logs/mine/attempt_0/flight says"));
+  EXPECT_THAT(run(arguments, way).err, HasSubstr("tutti flight " + folder.path() + "/logs/mine/attempt_0/flight shows"));
 }
 
 // A rank that computes for ever learns from tutti run alone that the others gave up, and writes its record too.
@@ -197,7 +197,7 @@ TEST(FlightCommand, SaysWhatIsWrong) {
   std::ofstream(folder.path() + "/flight-rank0.json") << "{}";
   told = run({"flight", folder.path()});
   EXPECT_EQ(told.code, 1);
-  EXPECT_THAT(told.err, AllOf(HasSubstr("flight-rank0.json is no flight record of tutti\n"),
+  EXPECT_THAT(told.err, AllOf(HasSubstr("flight-rank0.json is not a flight record of tutti\n"),
                               HasSubstr("none of the flight records could be read")));
   told = run({"flight", "--jsn", folder.path()});
   EXPECT_EQ(told.code, 2);
@@ -212,7 +212,7 @@ TEST(FlightCommand, OneDamagedFile) {
   std::filesystem::resize_file(folder.path() + "/flight-rank1.json", 2000);
   const Ended told = run({"flight", folder.path()});
   EXPECT_EQ(told.code, 1);
-  EXPECT_THAT(told.err, HasSubstr("flight-rank1.json is cut or damaged: "));
+  EXPECT_THAT(told.err, HasSubstr("flight-rank1.json is truncated or damaged: "));
   EXPECT_THAT(told.out, HasSubstr("no record from rank 1"));
 }
 
@@ -222,7 +222,7 @@ TEST(FlightCommand, ARecordThatCannotBeWrittenIsToldOf) {
   const Ended ended = run(job(2, {"pair", "1"}), {{"TUTTI_FLIGHT_DIR", folder.path() + "/file/below"}});
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err, HasSubstr("cannot make the folder " + folder.path() + "/file/below"));
-  EXPECT_THAT(ended.err, Not(HasSubstr("says who waited for whom")));
+  EXPECT_THAT(ended.err, Not(HasSubstr("shows which rank waited for which")));
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ class KilledSave : public testing::Test {
       body();
     };
   }
-  // Of the steps that may be there, one is; and the job goes on to its end.
+  // Of the steps that may be there, one is; and the job continues to its end.
   void expect_whole(const State& undisturbed, int point) {
     const auto saved = CheckpointReader::open(folder());
     ASSERT_TRUE(saved.ok()) << "killed at " << point << ": " << to_string(saved.error());

@@ -33,8 +33,9 @@ class Killed : public ::testing::TestWithParam<std::tuple<Way, int>> {
     if (way_.transport == "tcp") {
       EXPECT_THAT(cause, HasSubstr(rank + " at 127.0.0.1:"));
     } else {
-      EXPECT_THAT(cause, MatchesRegex("PeerLost: .* on group world.*, rank [0-3]: " + rank +
-                                      " .pid [0-9]+. has died: it was killed, crashed, or ended without leaving.*"));
+      EXPECT_THAT(cause, MatchesRegex(
+                             "PeerLost: .* on group world.*, rank [0-3]: " + rank +
+                             " .pid [0-9]+. has exited: it was killed, crashed, or ended without leaving the group.*"));
     }
   }
 };
@@ -209,7 +210,7 @@ TEST_P(KilledByHand, TheRankThatServesTheStore) {
                                     expect_failure(world, [&] { barrier(world); });
                                   },
                                   {.environment = by_hand()});
-  EXPECT_EQ(expect_one_cause(outcomes, 0), "rank 0, which served the job's store, is gone");
+  EXPECT_EQ(expect_one_cause(outcomes, 0), "rank 0, which served the job's store, has exited");
 }
 
 TEST_P(KilledByHand, AnotherOne) {

@@ -42,7 +42,7 @@ TEST_P(Leaving, DrivenOutByAnException) {
   const std::string cause = expect_one_cause(outcomes, leaver_);
   EXPECT_EQ(outcomes[leaver_].error, "the loss is NaN");
   EXPECT_THAT(cause, MatchesRegex("PeerLost: barrier #2 .*: rank " + std::to_string(leaver_) +
-                                  " .*was driven out by an exception and will not take part.*"));
+                                  " .*left because of an exception and will not take part.*"));
 }
 
 TEST_P(Leaving, ByExit) {
@@ -75,7 +75,7 @@ TEST_P(Leaving, DrivenOutWithAWorkUnderWay) {
     });
   });
   EXPECT_EQ(outcomes[leaver_].error, "the loss is NaN");
-  EXPECT_THAT(expect_one_cause(outcomes, leaver_), HasSubstr("an exception drove this rank out of the call"));
+  EXPECT_THAT(expect_one_cause(outcomes, leaver_), HasSubstr("an exception ended the call on this rank"));
 }
 
 // The others are late; the rank that leaves waits for them.
@@ -108,7 +108,8 @@ TEST_P(Leaving, TheLastHandleGivesUpAtLast) {
   };
   const auto outcomes = run_world(way_, size_, leave, {.leave_timeout = 0.2});
   EXPECT_TRUE(outcomes[leaver_].ok()) << describe(outcomes);
-  EXPECT_THAT(expect_one_cause(outcomes, leaver_), HasSubstr("this rank left the group with the call under way"));
+  EXPECT_THAT(expect_one_cause(outcomes, leaver_),
+              HasSubstr("this rank left the group while the call was in progress"));
 }
 
 TEST_P(Leaving, AbortReachesTheOthers) {

@@ -114,9 +114,9 @@ TEST_P(Stopped, AMonitoredBarrierNamesItAndTheGroupGoesOn) {
     if (world.rank() == 0) ::kill(pids[victim], SIGCONT);
     const std::string text = status.ok() ? "passed" : to_string(status.error());
     if (world.rank() == victim) {
-      check(text.find("this rank came too late: the ranks that were there have given up") != std::string::npos, text);
+      check(text.find("this rank arrived too late: the ranks that waited have timed out") != std::string::npos, text);
     } else {
-      check(text.find("rank " + std::to_string(victim) + " has not come") != std::string::npos, text);
+      check(text.find("rank " + std::to_string(victim) + " has not arrived") != std::string::npos, text);
       check(!local_ || text.find("is stopped (SIGSTOP or a debugger)") != std::string::npos, text);
     }
     check(all_reduce(world, 1) == world.size(), "the group goes on");

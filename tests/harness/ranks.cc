@@ -34,7 +34,7 @@ std::string trouble_of(const std::function<void()>& act) {
     act();
     return {};
   } catch (const std::exception& e) {
-    return *e.what() ? e.what() : "an exception without words";
+    return *e.what() ? e.what() : "an exception without a message";
   }
 }
 

@@ -49,7 +49,7 @@ TEST_F(Doctor, TriesEveryPair) {
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
   for (const char* host : {"node-a", "node-b", "node-c"})
     EXPECT_THAT(ended.out, HasSubstr(std::string(host) + ", for 2 ranks\n"));
-  EXPECT_THAT(ended.out, AllOf(HasSubstr("3 of 3 nodes came to 10.77.0.1:29501, for 6 ranks"),
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("3 of 3 nodes joined at 10.77.0.1:29501, for 6 ranks"),
                                HasSubstr("10.77.0.1:29501 is free (the store)"), HasSubstr(", 0 FAIL\n")));
   for (const char* pair : {"node-a - node-b", "node-a - node-c", "node-b - node-c"})
     EXPECT_THAT(line_with(ended.out, pair),
@@ -86,7 +86,7 @@ TEST_F(DoctorOfFour, NamesTheSlowPairs) {
   EXPECT_EQ(ended.code, 0) << ended.out;
   for (const char* pair : {"node-a - node-d", "node-b - node-d", "node-c - node-d"})
     EXPECT_THAT(line_with(ended.out, pair),
-                MatchesRegex("WARN .*/s back: [0-9]+ % of what the median pair has .*ethtool.*"));
+                MatchesRegex("WARN .*/s back: [0-9]+ % of the median of all pairs .*ethtool.*"));
 }
 
 TEST_F(Doctor, GoesOnWithThoseWhoCame) {
@@ -97,7 +97,7 @@ TEST_F(Doctor, GoesOnWithThoseWhoCame) {
   EXPECT_THAT(ended.err, HasSubstr("waiting for node 2 for "));
   EXPECT_THAT(
       ended.out,
-      AllOf(HasSubstr("2 of 3 nodes came to 10.77.0.1:29501 within 3 s; missing: node 2 (fix: start tutti doctor "
+      AllOf(HasSubstr("2 of 3 nodes joined at 10.77.0.1:29501 within 3 s; missing: node 2 (fix: start tutti doctor "
                       "there"),
             HasSubstr("node-a - node-b")));
 }
@@ -106,17 +106,17 @@ TEST_F(Doctor, ThatCannotReachTheFirstHostSaysSo) {
   must(hosts().partition({0}));
   const Ended ended = doctor(1, {"--timeout", "3s"}).wait();
   EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.out, AllOf(HasSubstr("node-b, for 2 ranks"), HasSubstr("FAIL  meeting"),
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("node-b, for 2 ranks"), HasSubstr("FAIL  rendezvous"),
                                HasSubstr("10.77.0.1:29501"), HasSubstr("firewall")));
   // All of the wait, and not the last slice of it: a slice is 2 s.
-  EXPECT_THAT(line_with(ended.out, "FAIL  meeting"), ContainsRegex(" after [3-9][.0-9]* s of 3 s"));
+  EXPECT_THAT(line_with(ended.out, "FAIL  rendezvous"), ContainsRegex(" after [3-9][.0-9]* s of 3 s"));
 }
 
 TEST_F(Doctor, WithAnotherSecretIsToldSo) {
   Running first = doctor(0, {"--timeout", "4s"});
   const Ended refused = doctor(1, {}, {{"TUTTI_SECRET", "the wrong word, of more than twenty characters"}}).wait();
   EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.out, AllOf(HasSubstr("FAIL  meeting"), HasSubstr("holds another secret")));
+  EXPECT_THAT(refused.out, AllOf(HasSubstr("FAIL  rendezvous"), HasSubstr("holds another secret")));
   EXPECT_THAT(first.wait().out, HasSubstr("1 of 3 nodes came"));
 }
 
@@ -138,7 +138,7 @@ TEST_F(Doctor, TheNetworkOfTheJobIsChosen) {
   EXPECT_EQ(second.wait().out, ended.out);
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
   EXPECT_THAT(ended.out, AllOf(HasSubstr("10.77.0.0/24 is 10.77.0.1 here"), HasSubstr("10.77.0.0/24 is 10.77.0.2 here"),
-                               HasSubstr("2 of 2 nodes came to 10.77.0.1:29501"), HasSubstr("node-a - node-b")));
+                               HasSubstr("2 of 2 nodes joined at 10.77.0.1:29501"), HasSubstr("node-a - node-b")));
 }
 
 // The address that the others are told is of that network, even where the store is reached by another way.
@@ -177,11 +177,11 @@ TEST_F(DoctorOverSsh, AHostThatIsNotThereIsALineAndTheOthersAreExamined) {
   const Ended ended = over_ssh("node-a:4,gone:8,node-c:1");
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.out, AllOf(HasSubstr("node-a, for 4 ranks\n"), HasSubstr("node-c, for 1 rank\n"),
-                               HasSubstr("2 of 2 nodes came to 10.77.0.1:"), HasSubstr("node-a - node-c"),
+                               HasSubstr("2 of 2 nodes joined at 10.77.0.1:"), HasSubstr("node-a - node-c"),
                                HasSubstr("FAIL  ssh "), HasSubstr(", 1 FAIL\n")));
   EXPECT_THAT(line_with(ended.out, "gone"),
               AllOf(HasSubstr("gone did not start tutti (exit code 255): ssh: Could not resolve hostname gone"),
-                    HasSubstr("(fix: ssh must reach gone without a question: try ssh -o BatchMode=yes gone true")));
+                    HasSubstr("(fix: ssh must reach gone without a prompt: try ssh -o BatchMode=yes gone true")));
 }
 
 // The first host cannot say why the other did not come; that one can.
@@ -189,7 +189,7 @@ TEST_F(DoctorOverSsh, WhoCannotReachTheFirstHostIsCalledByItsNameAndHeard) {
   must(hosts().cut(2, 0));
   const Ended ended = over_ssh("node-a:1,node-b:1,node-c:1", {"--timeout", "3s"});
   EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.out, AllOf(HasSubstr("within 3 s; missing: node-c (fix: what it says itself tells more"),
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("within 3 s; missing: node-c (fix: its own output shows more"),
                                HasSubstr("node-c, for 1 rank\n"), HasSubstr("node-a - node-b")));
 }
 
@@ -197,7 +197,7 @@ TEST_F(DoctorOverSsh, AllOfThemInOneReport) {
   const Ended ended = over_ssh("node-a:4,node-b:2,node-c:1");
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
   EXPECT_THAT(ended.out, AllOf(HasSubstr("node-a, for 4 ranks\n"), HasSubstr("node-c, for 1 rank\n"),
-                               HasSubstr("3 of 3 nodes came to 10.77.0.1:"), HasSubstr("node-b - node-c")));
+                               HasSubstr("3 of 3 nodes joined at 10.77.0.1:"), HasSubstr("node-b - node-c")));
   EXPECT_EQ(ended.out.find("between the hosts"), ended.out.rfind("between the hosts"));  // one report
 }
 
@@ -280,7 +280,7 @@ TEST_F(DoctorOfAList, OneThatDoesNotAnswerIsWaitedForAsLongAsItMayTake) {
   const Ended ended = doctor("gone\nhere\n", "[ $1 = here ] || exec sleep 60; exec sh -c \"$2\"", {"--timeout", "1s"});
   EXPECT_EQ(ended.code, 1) << ended.err;
   EXPECT_THAT(line_with(ended.out, "FAIL  ssh"), AllOf(ContainsRegex("no answer from gone after [0-9.]+ s of 1 s"),
-                                                       HasSubstr("(fix: does ssh gone true come back?)")));
+                                                       HasSubstr("(fix: does `ssh gone true` return?)")));
   EXPECT_THAT(ended.out, HasSubstr(", for 1 rank\n"));
 }
 
@@ -315,8 +315,8 @@ TEST_F(DoctorOfAList, AHostThatIsLostMeanwhileDoesNotEndTheOthers) {
              R"(","host":"lost","address":"","from":"","master_port":1,"store_port":2}'; read line; exit 255)",
              {"--timeout", "2s"});
   EXPECT_EQ(ended.code, 1) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("the connection to lost is lost; the other hosts go on"));
-  EXPECT_THAT(ended.out, HasSubstr("1 of 2 nodes came to 127.0.0.1:"));
+  EXPECT_THAT(ended.err, HasSubstr("the connection to lost is lost; the other hosts continue"));
+  EXPECT_THAT(ended.out, HasSubstr("1 of 2 nodes joined at 127.0.0.1:"));
   EXPECT_THAT(ended.out, HasSubstr("missing: lost (fix: "));
 }
 

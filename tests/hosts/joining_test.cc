@@ -113,7 +113,7 @@ TEST_F(Joining, TheTrapByHandIsAWarningAndAnUnreachableMaster) {
   EXPECT_THAT(reports[0].log, HasSubstr("rank 0 serves at node-a, which is 127.0.1.1 here: ranks on other machines "
                                         "cannot reach it, because of the line "
                                         "\"127.0.1.1 node-a (line 2 of /etc/hosts)\""));
-  EXPECT_THAT(reports[0].error, HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_THAT(reports[0].error, HasSubstr("rank 1 of 2 did not join"));
   EXPECT_THAT(reports[1].error, AllOf(HasSubstr("Unreachable: join, rank 1: cannot connect to 10.77.0.1:29500"),
                                       HasSubstr("Connection refused")));
 }

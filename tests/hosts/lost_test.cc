@@ -22,7 +22,7 @@ TEST_F(Lost, ANodeWithoutPowerIsNamed) {
   must(hosts().power_off(1));
   const Ended here = first.wait();
   EXPECT_NE(here.code, 0);
-  EXPECT_THAT(here.err, HasSubstr("node 1 (node-b) is lost: nothing was heard of its agent for "));
+  EXPECT_THAT(here.err, HasSubstr("node 1 (node-b) is lost: no heartbeat of its agent arrived for "));
 }
 
 TEST_F(Lost, AKilledAgentLeavesNobodyAndIsNamed) {

@@ -1,4 +1,4 @@
-// A host is lost with its ranks and their memory, and the job goes on from what its neighbour kept.
+// A host is lost with its ranks and their memory, and the job continues from what its neighbour kept.
 #include "tests/hosts/on_hosts.h"
 
 namespace tutti::testing {

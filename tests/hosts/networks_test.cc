@@ -72,7 +72,7 @@ TEST_F(Networks, ANetworkThatLeadsNowhereEndsWithinTheJoinTimeout) {
   for (const Ended* ended : {&dialled.here, &dialled.there, &awaited.here, &awaited.there}) EXPECT_EQ(ended->code, 1);
   EXPECT_THAT(dialled.there.err,
               AllOf(HasSubstr("Unreachable: connecting to rank 0, rank 1: cannot connect to 10.78.0.1:"),
-                    HasSubstr("(hint: no way from here to where that rank listens: look at firewalls; if the machines "
+                    HasSubstr("(hint: no route from here to the address of that rank: check firewalls; if the machines "
                               "have several networks, --iface or TUTTI_IFACE names a network that all machines share; "
                               "`tutti doctor` tries the pairs)")));
   EXPECT_THAT(awaited.here.err,

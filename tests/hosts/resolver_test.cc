@@ -60,7 +60,7 @@ TEST_F(Resolver, ThatIsSlowIsToldAndTheJobRuns) {
   EXPECT_EQ(there.code, 0) << there.err;
   EXPECT_THAT(here.err,
               AllOf(HasSubstr("the address of host \"head.cluster\" came after 3"),
-                    HasSubstr("/etc/resolv.conf on this machine are slow; a line in /etc/hosts spares the wait")));
+                    HasSubstr("/etc/resolv.conf on this machine are slow; a line in /etc/hosts avoids the wait")));
   EXPECT_THAT(there.out, HasSubstr("rank 1 of 2: sum 3"));
   end(*server);
 }

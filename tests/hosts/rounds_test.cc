@@ -46,7 +46,7 @@ TEST_F(Rounds, ANodeWithoutPowerIsDoneWithout) {
           c = start(2, elastic("1:3", rank()));
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in ");
   must(hosts().power_off(2));
-  a.await_err("(node-c) is lost: nothing was heard of its agent for ");
+  a.await_err("(node-c) is lost: no heartbeat of its agent arrived for ");
   a.await_out("world 2 in ");
   b.await_out("world 2 in ");
   end(a);
@@ -59,7 +59,7 @@ TEST_F(Rounds, ACutNodeEndsItsRanksAndComesBack) {
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
   const Deadline bound = Deadline::after_seconds(20);
   must(hosts().partition({2}));
-  c.await_err("(node-a at 10.77.0.1): no heartbeat has come back for 2.");  // numbers go by arrival
+  c.await_err("(node-a at 10.77.0.1): no heartbeat was answered for 2.");  // numbers go by arrival
   a.await_err("(node-c) is lost");
   EXPECT_FALSE(bound.expired());
   a.await_out("world 2 in 1");
@@ -75,8 +75,8 @@ TEST_F(Rounds, OneDirectionIsEnoughToBeCutOff) {
   a.await_out("world 2 in 0");
   b.await_out("world 2 in 0");
   must(hosts().cut(0, 1));  // node-b is heard, and hears nothing
-  b.await_err("no heartbeat has come back");
-  a.await_err("(node-b) is lost: nothing was heard");
+  b.await_err("no heartbeat was answered");
+  a.await_err("(node-b) is lost: no heartbeat of its agent arrived");
   a.await_out("world 1 in 1");
   end(a);
   b.send(SIGTERM);
@@ -110,9 +110,9 @@ TEST_F(Rounds, TwoNodesThatLoseEachOtherSayItOnBothSides) {
   const Ended here = a.wait(), there = b.wait();
   EXPECT_EQ(here.code, 4);
   EXPECT_EQ(there.code, 4);
-  EXPECT_THAT(here.err, HasSubstr("node 1 (node-b) is lost: nothing was heard of its agent for "));
-  EXPECT_THAT(there.err, HasSubstr("node 1 (node-b) lost touch with the coordinator, node 0 (node-a at 10.77.0.1): no "
-                                   "heartbeat has come back for 2."));
+  EXPECT_THAT(here.err, HasSubstr("node 1 (node-b) is lost: no heartbeat of its agent arrived for "));
+  EXPECT_THAT(there.err, HasSubstr("node 1 (node-b) lost contact with the coordinator, node 0 (node-a at 10.77.0.1): "
+                                   "no heartbeat was answered for 2."));
 }
 
 TEST_F(Rounds, AMinorityNeverGoesOn) {
@@ -120,15 +120,15 @@ TEST_F(Rounds, AMinorityNeverGoesOn) {
           c = start(2, elastic("1:3", rank()));
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
   must(hosts().partition({0}));
-  for (Running* node : {&b, &c}) node->await_err("lost touch with the coordinator");
-  a.await_err("fewer than half of the last round, and a minority never goes on");
+  for (Running* node : {&b, &c}) node->await_err("lost contact with the coordinator");
+  a.await_err("fewer than half of the last round, and a minority never continues");
   for (Running* node : {&b, &c}) node->await_out("world 2 in 1");
   must(hosts().heal());
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 2");
   a.send(SIGINT);
   const Ended ended = a.wait();
   EXPECT_EQ(ended.code, 130);
-  EXPECT_THAT(ended.err, HasSubstr("the store of the job is not served here any more"));
+  EXPECT_THAT(ended.err, HasSubstr("the store of the job is no longer served here"));
   EXPECT_THAT(ended.out, Not(HasSubstr("world 1 in ")));
   b.wait(), c.wait();
 }
@@ -147,7 +147,7 @@ TEST_F(Rounds, TheAgentThatServesTheStoreIsDoneWithout) {
   const Ended here = b.wait(), there = c.wait();
   EXPECT_EQ(here.code, 130);
   EXPECT_EQ(there.code, 130);
-  EXPECT_THAT(here.err + there.err, HasSubstr("the store of the job is served here now, at 10.77.0."));
+  EXPECT_THAT(here.err + there.err, HasSubstr("the store of the job is now served here, at 10.77.0."));
 }
 
 // It would begin a job of its own at its old endpoint; the node that took over tells it where the job is.
@@ -184,7 +184,7 @@ TEST_F(Rounds, TheFirstNodeThatIsStartedAgainAndBeganAJobOfItsOwnGivesItUp) {
   Running again = start(0, elastic("1:3", rank()));
   again.await_out("world 1 in 0");
   must(hosts().heal());
-  again.await_err("began a job of its own, which goes on at 10.77.0.");
+  again.await_err("began a job of its own, which continues at 10.77.0.");
   for (Running* node : {&again, &b, &c}) node->await_out("world 3 in 2");
   b.send(SIGINT);
   b.wait(), c.wait();
@@ -197,7 +197,7 @@ TEST_F(Rounds, TheHostOfTheStoreWithoutPowerIsDoneWithout) {
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
   must(hosts().power_off(0));
   for (Running* node : {&b, &c}) {
-    node->await_err("no heartbeat has come back for 2.");
+    node->await_err("no heartbeat was answered for 2.");
     node->await_out("world 2 in 1");
   }
   b.send(SIGINT);
@@ -205,7 +205,7 @@ TEST_F(Rounds, TheHostOfTheStoreWithoutPowerIsDoneWithout) {
   EXPECT_EQ(here.code, 130);
   EXPECT_EQ(there.code, 130);
   EXPECT_THAT(here.err + there.err, AllOf(HasSubstr("the store is lost for 2 of 3 nodes: its copy serves from now on"),
-                                          HasSubstr("the store of the job is served here now, at 10.77.0.")));
+                                          HasSubstr("the store of the job is now served here, at 10.77.0.")));
 }
 
 TEST_F(Rounds, OfTwoNodesTheOtherGoesOnAloneOnceTheFirstHasEnded) {
@@ -214,7 +214,7 @@ TEST_F(Rounds, OfTwoNodesTheOtherGoesOnAloneOnceTheFirstHasEnded) {
   b.await_out("world 2 in ");
   kill(a.agent(), SIGKILL);
   EXPECT_EQ(a.wait().code, 137);
-  b.await_err("the store of the job is served here now, at 10.77.0.2:29400");
+  b.await_err("the store of the job is now served here, at 10.77.0.2:29400");
   b.await_out("world 1 in ");
   end(b);
 }
@@ -228,7 +228,7 @@ TEST_F(Rounds, OfTwoNodesNoneIsAMajority) {
   must(hosts().power_off(0));
   const Ended ended = b.wait();
   EXPECT_EQ(ended.code, 4);
-  EXPECT_THAT(ended.err, HasSubstr("(of two nodes one is no majority): a minority never goes on"));
+  EXPECT_THAT(ended.err, HasSubstr("(of two nodes one is no majority): a minority never continues"));
   EXPECT_THAT(ended.out, Not(HasSubstr("world 1 in ")));
 }
 

@@ -1,4 +1,4 @@
-// Whoever reaches the port of a job's store and does not belong to the job: the job goes on as if nobody had come.
+// Whoever reaches the port of a job's store and does not belong to the job: the job continues as if nobody had come.
 #include "tests/hosts/on_hosts.h"
 
 namespace tutti::testing {

@@ -89,7 +89,7 @@ TEST_F(Elastic, ASpareThatIsNotNeededEndsAsTheJobDoes) {
   EXPECT_EQ(first.wait().code, 0);
   const Ended ended = spare.wait();
   EXPECT_EQ(ended.code, 0);
-  EXPECT_THAT(ended.err, HasSubstr("this node is not needed any more: the job has ended"));
+  EXPECT_THAT(ended.err, HasSubstr("this node is no longer needed: the job has ended"));
   EXPECT_EQ(ended.out, "");
 }
 
@@ -132,7 +132,7 @@ TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
   EXPECT_EQ(left.code, 75) << left.err;
   EXPECT_THAT(left.err,
               AllOf(HasSubstr("passing SIGTERM on to all ranks"),
-                    HasSubstr("all ranks of this node have saved: it leaves the job, and the other nodes go on"),
+                    HasSubstr("all ranks of this node have saved: it leaves the job, and the other nodes continue"),
                     Not(HasSubstr("failed"))));
   first.await_err(") has left");
   first.await_out("on 2 ranks", 2);
@@ -156,9 +156,9 @@ TEST_F(Elastic, TheFirstNodeThatIsToldToStopSavesAndLeavesToo) {
   const Ended left = first.wait();
   EXPECT_EQ(left.code, 75) << left.err;
   EXPECT_THAT(left.err,
-              AllOf(HasSubstr("all ranks of this node have saved: it leaves the job, and the other nodes go on"),
+              AllOf(HasSubstr("all ranks of this node have saved: it leaves the job, and the other nodes continue"),
                     Not(HasSubstr("failed"))));
-  second.await_err("the store of the job is served here now");
+  second.await_err("the store of the job is now served here");
   second.await_out("on 1 ranks");
   await_next_save();
   second.send(SIGTERM);
@@ -178,7 +178,7 @@ TEST_F(Elastic, WithTheFailoverSwitchedOffTheJobEndsWithTheNodeThatServesItsStor
   const Ended ended = second.wait();
   EXPECT_EQ(ended.code, 4) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("Unreachable: cannot connect to " + port_.address() + " after 3"),
-                               Not(HasSubstr("is served here now"))));
+                               Not(HasSubstr("is now served here"))));
 }
 
 // Nobody has failed, so nobody is broken off: the ranks of all nodes save at one step, and go on from there.
@@ -194,7 +194,7 @@ TEST_F(Elastic, WhoIsThereSavesForANodeThatComes) {
   const Ended one = first.wait(), two = second.wait();
   third.wait();
   for (const Ended* ended : {&one, &two}) {
-    const std::string until_then = ended->err.substr(0, ended->err.find("was told to stop by SIGINT"));
+    const std::string until_then = ended->err.substr(0, ended->err.find("was asked to stop by SIGINT"));
     EXPECT_THAT(until_then, AllOf(HasSubstr("the nodes join again: "), HasSubstr(" joined"), Not(HasSubstr("PeerLost")),
                                   Not(HasSubstr("failed"))));
   }
@@ -221,7 +221,7 @@ TEST_F(Elastic, OtherNumbersOfNodesAreTold) {
   first.await_out("world 1 in 0");
   const Ended ended = run(node("1:3", rank()), secret_);
   EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, HasSubstr("counts 1:3 nodes (--nnodes), but where the nodes meet 1:2 are expected"));
+  EXPECT_THAT(ended.err, HasSubstr("counts 1:3 nodes (--nnodes), but the coordinator expects 1:2"));
   end_all();
   EXPECT_EQ(first.wait().code, 0) << "a latecomer that does not fit disturbs nobody";
 }

@@ -25,7 +25,7 @@ TEST(Failure, NamesTheRankItsCodeAndItsLastLines) {
                                HasSubstr(") exited with code 7; stopping the other 3 ranks of this node\n"),
                                HasSubstr("[tutti] the job failed: rank 2 (pid "), HasSubstr("its last 3 lines:\n"),
                                HasSubstr("[2] step 42\n"), HasSubstr("[2] about to fail\n"),
-                               HasSubstr("innocent: ranks 0, 1, 3 were running and ended because of it"),
+                               HasSubstr("not at fault: ranks 0, 1, 3 were running and ended because of it"),
                                HasSubstr("all of its output: stdout.log and stderr.log in " + folder.path() +
                                          "/logs/j/attempt_0/rank_2\n")));
 }
@@ -35,12 +35,12 @@ TEST(Failure, NamesTheSignal) {
   const Ended segv = run({"run", "-n", "2", worker(), "fail", "1", std::to_string(-SIGSEGV), folder.path()});
   EXPECT_EQ(segv.code, 128 + SIGSEGV);
   EXPECT_THAT(segv.err, AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"),
-                              HasSubstr("innocent: rank 0 was running")));
+                              HasSubstr("not at fault: rank 0 was running")));
   const Folder other;
   const Ended killed = run({"run", "-n", "2", worker(), "fail", "0", std::to_string(-SIGKILL), other.path()});
   EXPECT_EQ(killed.code, 137);
   EXPECT_THAT(killed.err,
-              AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("innocent: rank 1")));
+              AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("not at fault: rank 1")));
 }
 
 TEST(Failure, TellsWhoFailedAsWellFromWhoWasStopped) {
@@ -53,20 +53,20 @@ TEST(Failure, TellsWhoFailedAsWellFromWhoWasStopped) {
   EXPECT_EQ(ended.code, 3);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed: rank 0 (pid "),
                                HasSubstr("failed as well, because of it or by itself: rank 1 was killed by SIGSEGV"),
-                               HasSubstr("innocent: rank 2 was running and ended because of it")));
+                               HasSubstr("not at fault: rank 2 was running and ended because of it")));
 }
 
 TEST(Failure, KillsARankThatIgnoresSigterm) {
   const Folder folder;
   const Ended ended = run({"run", "-n", "2", "--grace", "200ms", worker(), "stubborn", folder.path()});
   EXPECT_EQ(ended.code, 3);
-  EXPECT_THAT(ended.err, HasSubstr("innocent: rank 0 ran on for 200 ms after SIGTERM and needed SIGKILL"));
+  EXPECT_THAT(ended.err, HasSubstr("not at fault: rank 0 ran for another 200 ms after SIGTERM and needed SIGKILL"));
 }
 
 TEST(Failure, ShowsWhatTheRankWroteIntoItsErrorFile) {
   const Ended ended = run({"run", worker(), "error-file"});
   EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("its message: ValueError: the loss is NaN"), HasSubstr("it wrote nothing")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("its message: ValueError: the loss is NaN"), HasSubstr("it wrote no output")));
 }
 
 // A rank may change its folder, so its variable has to be an absolute path.
@@ -94,7 +94,7 @@ TEST(Failure, AnErrorFileThatIsAPipeHoldsNobodyUp) {
   const Ended ended = run({"run", "-n", "2", "sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; exit 3"},
                           {{"TMPDIR", folder.path()}, {"XDG_RUNTIME_DIR", ""}});
   EXPECT_EQ(ended.code, 3);
-  EXPECT_THAT(ended.err, HasSubstr("it wrote nothing"));
+  EXPECT_THAT(ended.err, HasSubstr("it wrote no output"));
   EXPECT_EQ(left_in(folder.path()), 0);
 }
 
@@ -251,7 +251,7 @@ TEST(Failure, RanksThatSavedUnaskedAreTold) {
   const Ended unasked = run({"run", "-n", "2", "-q", "sh", "-c", "exit $((RANK * 75))"});
   EXPECT_EQ(unasked.code, 75);
   EXPECT_THAT(unasked.err, HasSubstr("rank 1 left with code 75: their state is saved, and the job can be started again "
-                                     "(it was not told to stop here)"));
+                                     "(this node got no stop signal)"));
   Running asked({"run", "-q", worker(), "trap", "75"});
   asked.await_out("ready");
   asked.send(SIGTERM);

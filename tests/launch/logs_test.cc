@@ -121,7 +121,7 @@ TEST(Logs, RefuseWhatTheyCannotDo) {
   EXPECT_THAT(refused({"--level", "loud"}), HasSubstr("--level needs debug, info, warn or error, not 'loud'"));
   EXPECT_THAT(refused({"--log-format", "xml"}), HasSubstr("--log-format needs text or json, not 'xml'"));
   EXPECT_THAT(refused({"--log-format", "json", "--no-prefix"}),
-              HasSubstr("--log-format json is about lines, and --no-prefix passes bytes on as they come"));
+              HasSubstr("--log-format json works on lines, and --no-prefix passes bytes on unchanged"));
   const std::string needs =
       " needs 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all ranks or by local rank such as "
       "0:3,2:1, not ";
@@ -139,7 +139,7 @@ TEST(Logs, RefuseWhatTheyCannotDo) {
       HasSubstr("--redirects names local rank 3, but no node has more than 3 ranks"));
   EXPECT_THAT(run({"run", worker(), "print"}, {{"PET_TEE", "all"}}).err,
               HasSubstr("PET_TEE is 'all' in the environment"));
-  EXPECT_THAT(refused({"--level", "warn", "--no-prefix"}), HasSubstr("--level is about lines"));
+  EXPECT_THAT(refused({"--level", "warn", "--no-prefix"}), HasSubstr("--level works on lines"));
 }
 
 }  // namespace

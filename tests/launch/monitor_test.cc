@@ -42,13 +42,13 @@ TEST(Watched, ACrashIsTracedToItsLine) {
                     HasSubstr("its stack, the innermost call first:"),
                     ContainsRegex("  crash_in_a_function\\(int volatile\\*\\) at .*tests/launch/watched.cc:[0-9]+\n"),
                     ContainsRegex("  main at .*watched.cc:"), ContainsRegex("ranks? 0(, 2)? then: step 104, "),
-                    HasSubstr("innocent: ranks 0, 2 were running")));
+                    HasSubstr("not at fault: ranks 0, 2 were running")));
   const auto json = nlohmann::json::parse(read_file(folder.path() + "/report.json"));
   EXPECT_EQ(json["rank"], 1);
   EXPECT_EQ(json["signal"], "SIGSEGV");
   EXPECT_EQ(json["step"], 104);
   EXPECT_THAT(json["backtrace"][0].get<std::string>(), HasSubstr("crash_in_a_function"));
-  EXPECT_EQ(json["ranks"][0]["role"], "innocent");
+  EXPECT_EQ(json["ranks"][0]["role"], "not_at_fault");
   EXPECT_EQ(json["ranks"][1]["role"], "culprit");
 }
 
@@ -78,18 +78,18 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
   EXPECT_THAT(
       ended.err,
       AllOf(
-          HasSubstr("no rank has made progress for "), HasSubstr("; after 2 s (as --hang-timeout has it) the job ends"),
+          HasSubstr("no rank has made progress for "), HasSubstr("; after 2 s (set by --hang-timeout) the job ends"),
           HasSubstr(
               "ranks 0, 1 wait in all_reduce #6 (f32[1000], sum) on group world for rank 2: step 104, in no call for "),
           HasSubstr("gathering the stacks of all ranks"),
           HasSubstr("[tutti] the job failed: no rank has made progress"),
           ContainsRegex("loop_in_a_function\\(\\) at .*watched.cc:"),
-          ContainsRegex("ranks? 0(, 1)? then: step 104, for "), HasSubstr("innocent: ranks 0, 1")));
+          ContainsRegex("ranks? 0(, 1)? then: step 104, for "), HasSubstr("not at fault: ranks 0, 1")));
   const auto time_before = [&](const std::string& end) {  // in the sentence that goes on with `end`
     const auto from = ended.err.rfind("has made progress for ", ended.err.find(end));
     return ended.err.substr(from, ended.err.find(" s", from) - from);
   };
-  EXPECT_EQ(time_before("(as --hang-timeout has it): "), time_before("gathering the stacks"));
+  EXPECT_EQ(time_before("(set by --hang-timeout): "), time_before("gathering the stacks"));
   const std::string& flight = folder.path();
   EXPECT_THAT(read_file(flight + "/stacks-rank2.txt"), HasSubstr("loop_in_a_function"));
   EXPECT_THAT(read_file(flight + "/stacks-rank0.txt"), HasSubstr("What its threads wait for in the kernel:"));

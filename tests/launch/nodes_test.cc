@@ -60,7 +60,7 @@ TEST_F(Nodes, AFailureEndsTheOthersAndNamesItsNode) {
                                HasSubstr("[2] about to fail")));
   EXPECT_THAT(here.err,
               AllOf(HasSubstr("stopping the ranks of this node: rank 2 (pid "), HasSubstr("the report is on that node"),
-                    ContainsRegex("the ranks of this node \\(.*\\):\n.*  innocent: ranks 0, 1 were running")));
+                    ContainsRegex("the ranks of this node \\(.*\\):\n.*  not at fault: ranks 0, 1 were running")));
   EXPECT_TRUE(first.nobody_left()) << first.census();
   EXPECT_TRUE(second.nobody_left()) << second.census();
 }
@@ -117,7 +117,7 @@ TEST_F(Nodes, ASignalToOneEndsAll) {
   EXPECT_EQ(second.wait().code, 130);
   const Ended here = first.wait();
   EXPECT_EQ(here.code, 130);
-  EXPECT_THAT(here.err, HasSubstr("was told to stop by SIGINT"));
+  EXPECT_THAT(here.err, HasSubstr("was asked to stop by SIGINT"));
 }
 
 TEST_F(Nodes, ALostNodeIsNamed) {
@@ -152,8 +152,9 @@ TEST_F(Nodes, AnAgentThatWasStoppedHearsWhyTheJobEndedBeforeItBlamesItsRanks) {
   kill(stopped, SIGCONT);
   const Ended there = second.wait();
   EXPECT_EQ(there.code, 4) << there.err;
-  EXPECT_THAT(there.err, AllOf(ContainsRegex("the job failed: node 1 \\(.*\\) is lost: nothing was heard of its agent"),
-                               Not(HasSubstr("the job failed: rank 1"))));
+  EXPECT_THAT(there.err,
+              AllOf(ContainsRegex("the job failed: node 1 \\(.*\\) is lost: no heartbeat of its agent arrived"),
+                    Not(HasSubstr("the job failed: rank 1"))));
 }
 
 TEST_F(Nodes, ACoordinatorThatWasStoppedBlamesNobodyElse) {
@@ -164,14 +165,13 @@ TEST_F(Nodes, ACoordinatorThatWasStoppedBlamesNobodyElse) {
   const pid_t stopped = first.agent();
   kill(stopped, SIGSTOP);
   const Deadline limit = Deadline::after_seconds(4);  // it has to be missed for longer than what it is blamed for
-  second.await_err("lost touch with the coordinator");
+  second.await_err("lost contact with the coordinator");
   while (!second.is_over() && !limit.expired()) usleep(1000);
   kill(stopped, SIGCONT);
   const Ended here = first.wait();
   EXPECT_EQ(here.code, 4) << here.err;
-  EXPECT_THAT(here.err,
-              ContainsRegex("the job failed: the agent of node 0 \\(.*\\) was itself stopped for .* s, longer "
-                            "than the 1 s after which the others take it for lost"));
+  EXPECT_THAT(here.err, ContainsRegex("the job failed: the agent of node 0 \\(.*\\) was stopped for .* s, longer "
+                                      "than the 1 s after which the other nodes count it as lost"));
   EXPECT_EQ(second.wait().code, 4);
 }
 
@@ -246,11 +246,11 @@ TEST_F(Nodes, TwoOfOneNumber) {
   EXPECT_EQ(ended.code, 2);
   const std::string pids[] = {"pid " + std::to_string(one_agent), "pid " + std::to_string(twin_agent)};
   EXPECT_THAT(ended.err,
-              AllOf(HasSubstr("Mismatch: node 1 ("), HasSubstr(") takes part already"),
+              AllOf(HasSubstr("Mismatch: node 1 ("), HasSubstr(") already takes part"),
                     AnyOf(HasSubstr(pids[0]), HasSubstr(pids[1])), HasSubstr("every node needs its own --node-rank")));
   const Ended first = server.wait();  // at once, and with the reason
   EXPECT_EQ(first.code, 2);
-  EXPECT_THAT(first.err, AllOf(ContainsRegex("node 1 \\(.*\\) was turned away: node 1 \\(.*\\) takes part already"),
+  EXPECT_THAT(first.err, AllOf(ContainsRegex("node 1 \\(.*\\) was rejected: node 1 \\(.*\\) already takes part"),
                                HasSubstr(pids[0]), HasSubstr(pids[1])));
   Running& other = &told == &one ? twin : one;
   EXPECT_EQ(other.wait().code, 2);
@@ -265,8 +265,8 @@ TEST_F(Nodes, ATwinOfANodeOfARunningJobIsToldAtOnceAndDisturbsNobody) {
   const std::string pid = "pid " + std::to_string(second.agent());
   const Ended twin = run(node(1, 2, "1", program), secret_);
   EXPECT_EQ(twin.code, 2) << twin.err;
-  EXPECT_THAT(twin.err, AllOf(HasSubstr("Mismatch: node 1 ("), HasSubstr(pid + ") takes part already")));
-  first.await_err("was turned away: node 1 (");
+  EXPECT_THAT(twin.err, AllOf(HasSubstr("Mismatch: node 1 ("), HasSubstr(pid + ") already takes part")));
+  first.await_err("was rejected: node 1 (");
   first.send(SIGTERM);
   first.wait(), second.wait();
 }
@@ -277,11 +277,11 @@ TEST_F(Nodes, TwoOfNodeZeroOnOneHost) {
   const std::string pid = "pid " + std::to_string(first.agent());
   const Ended twin = run(node(0, 2, "1", {worker(), "print"}), secret_);
   EXPECT_EQ(twin.code, 2);
-  EXPECT_THAT(twin.err, AllOf(HasSubstr("Mismatch: node 0 ("), HasSubstr(pid + ") takes part already"),
+  EXPECT_THAT(twin.err, AllOf(HasSubstr("Mismatch: node 0 ("), HasSubstr(pid + ") already takes part"),
                               HasSubstr("every node needs its own --node-rank"), Not(HasSubstr("--store-port"))));
   const Ended told = first.wait();
   EXPECT_EQ(told.code, 2);
-  EXPECT_THAT(told.err, AllOf(HasSubstr("was turned away: node 0 ("), HasSubstr(pid)));
+  EXPECT_THAT(told.err, AllOf(HasSubstr("was rejected: node 0 ("), HasSubstr(pid)));
 }
 
 TEST_F(Nodes, DifferentNumbersOfNodesAreToldToAll) {
@@ -290,7 +290,7 @@ TEST_F(Nodes, DifferentNumbersOfNodesAreToldToAll) {
   for (Running* running : {&first, &second}) {
     const Ended ended = running->wait();
     EXPECT_EQ(ended.code, 2);
-    EXPECT_THAT(ended.err, AllOf(HasSubstr("counts 3 nodes (--nnodes)"), HasSubstr("2 are expected")));
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("counts 3 nodes (--nnodes)"), HasSubstr("the coordinator expects 2")));
   }
 }
 
@@ -328,7 +328,7 @@ TEST(NodesUsage, IsToldInASentence) {
               AllOf(HasSubstr("--nnodes 2 needs --master-addr"), HasSubstr("PET_NNODES is '2' in the environment")));
   EXPECT_THAT(told({"run", "sh"}, "1:2"), HasSubstr("--nnodes 1:2 needs --master-addr"));
   EXPECT_THAT(told({"run", "--insecure", "--secret-file", "s", "sh"}),
-              HasSubstr("--insecure does without a secret, and --secret-file s gives one"));
+              HasSubstr("--insecure means no secret, and --secret-file s gives one"));
   EXPECT_THAT(told({"run", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}, "2"),
               AllOf(HasSubstr("--node-rank 2 is not one"), HasSubstr("PET_NNODES is '2' in the environment")));
   EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}),

@@ -34,7 +34,7 @@ TEST_F(Reports, OfAJobThatEndedWellTakeThePlaceOfAnOldOne) {
   EXPECT_EQ(run({"run", "-q", "--job-id", "j", "--report", path("r"), "true"}).code, 0);
   const json told = report("r");
   EXPECT_EQ(told["job"], "j");
-  EXPECT_EQ(told["outcome"], "ended well");
+  EXPECT_EQ(told["outcome"], "succeeded");
   EXPECT_EQ(told["code"], 0);
   EXPECT_FALSE(told.contains("failure"));
 }
@@ -44,7 +44,7 @@ TEST_F(Reports, OfAJobThatHealedTellOfItsEnd) {
                  "0", "1"})
                 .code,
             0);
-  EXPECT_EQ(report("r")["outcome"], "ended well");
+  EXPECT_EQ(report("r")["outcome"], "succeeded");
   EXPECT_EQ(report("r")["restarts"], 1);
   EXPECT_EQ(report("r")["attempt"], 1);
 }
@@ -63,7 +63,7 @@ TEST_F(Reports, OfASignal) {
   job.send(SIGINT);
   EXPECT_EQ(job.wait().code, 130);
   EXPECT_EQ(report("r")["code"], 130);
-  EXPECT_THAT(report("r")["failure"].get<std::string>(), HasSubstr("was told to stop by SIGINT"));
+  EXPECT_THAT(report("r")["failure"].get<std::string>(), HasSubstr("was asked to stop by SIGINT"));
 }
 
 TEST_F(Reports, AreWholeOnEveryNode) {

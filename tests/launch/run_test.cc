@@ -386,7 +386,7 @@ TEST(Run, AReaderThatWentAwayHoldsNobodyUpWhoKeepsALog) {
   running.close_output();
   const Ended ended = running.wait();
   EXPECT_EQ(ended.code, 0);
-  EXPECT_THAT(ended.err, HasSubstr("the job goes on, its output is in " + folder.path()));
+  EXPECT_THAT(ended.err, HasSubstr("the job continues, its output is in " + folder.path()));
   EXPECT_EQ(read_file(folder.path() + "/j/attempt_0/rank_1/stdout.log").size(), 100000u * 100);
 }
 
@@ -397,7 +397,7 @@ TEST(Run, AFullDiskIsToldAndTheJobGoesOn) {
                                " > /dev/full; echo code $?"});
   EXPECT_EQ(ended.out, "code 1\n");
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/flooded"));
-  const std::string words = "cannot write to standard output: No space left on device; the job goes on";
+  const std::string words = "cannot write to standard output: No space left on device; the job continues";
   EXPECT_NE(ended.err.find(words), std::string::npos) << ended.err;
   EXPECT_EQ(ended.err.find(words), ended.err.rfind(words)) << "once";
 }
@@ -565,12 +565,14 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", "--master-port", "29876", "--store-port", "29876", "sh"}, "are both 29876", "another one"},
            {{"run", "-n", "2"}, "no program given. Usage: tutti run -n N", "tutti run --help"},
            {{"run", "-n", "2", "--"}, "no program given. Usage: tutti run -n N", "tutti run --help"},
-           {{"run", "--job-id", "../up", "sh"}, "--job-id '../up' is no name for a job", "letters"},
+           {{"run", "--job-id", "../up", "sh"}, "--job-id '../up' is not a valid job name", "letters"},
            {{"run", "--grace", "soon", "sh"}, "--grace needs a duration such as 30s or 5min, not 'soon'", ""},
            {{"run", "--report", here, "sh"}, "--report " + here + " is a folder", "a file's name"},
-           {{"run", "--report", here + "/pipe", "sh"}, "is a pipe, whose reader may never come", "a file's name"},
-           {{"run", "--node-timeout", "0", "sh"}, "a node that is silent for 0 s need not be lost", "at least 500 ms"},
-           {{"run", "--rdzv-conf", "keep_alive_interval=1ms", "sh"}, "silent for 3 ms need not be lost", ""},
+           {{"run", "--report", here + "/pipe", "sh"}, "is a pipe, which may have no reader", "a file's name"},
+           {{"run", "--node-timeout", "0", "sh"},
+            "a node that is silent for 0 s may still be alive",
+            "at least 500 ms"},
+           {{"run", "--rdzv-conf", "keep_alive_interval=1ms", "sh"}, "silent for 3 ms may still be alive", ""},
            {{"run", "--rdzv-conf", "join_timeout=1e300", "sh"}, "join_timeout needs a time, not '1e300'", ""},
            {{"run", "--connect-timeout", "0", "sh"}, "--connect-timeout 0 leaves the nodes no time to meet", "5min"},
            {{"run", "--report", here + "/no/r.json", "sh"}, "there is no folder " + here + "/no here", "make it"},
@@ -616,7 +618,7 @@ TEST(Run, AnEngineThatIsMisspeltAndWhatItDoesNotHeedIsToldOnce) {
                              {{"TUTTI_ENGINE", "gloo"}, {"TUTTI_ALGORITHM", "ring"}, {"TUTTI_STREAMS", "2"}});
   EXPECT_EQ(unheeded.code, 2);
   EXPECT_EQ(unheeded.err,
-            "tutti run: TUTTI_ALGORITHM=ring, TUTTI_STREAMS=2 are for the engine tutti, and the bytes are carried by "
+            "tutti run: TUTTI_ALGORITHM=ring, TUTTI_STREAMS=2 are for the engine tutti, and the bytes are moved by "
             "gloo\nhint: leave them out, or take the engine tutti\n");
   const Ended of_gpus =
       run({"run", "-q", worker(), "print"}, {{"TUTTI_ENGINE", "cpu:tutti,cuda:nccl"}, {"TUTTI_ALGORITHM", "ring"}});

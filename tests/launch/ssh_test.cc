@@ -107,7 +107,7 @@ TEST(OnHosts, ASessionThatBreaksOffIsTold) {
   const Ended killed = broken_by("kill -9 $$");
   EXPECT_EQ(killed.code, 137) << killed.err;
   EXPECT_THAT(killed.err,
-              HasSubstr("tutti on b ended (code 137) and has not said how its ranks did; stopping the job"));
+              HasSubstr("tutti on b ended (code 137) and has not reported the result of its ranks; stopping the job"));
 }
 
 // The others cannot know, and would wait for it for five minutes.
@@ -120,9 +120,10 @@ TEST(OnHosts, AHostThatCannotStartTheProgramEndsTheJobAtOnce) {
   const Ended ended = run({"run", "-q", "--ssh", rsh, "-H", "a:1,b:1", "my-program", "print"},
                           {{"PATH", only_here + ":/usr/bin:/bin"}});
   EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("b: tutti run: no program 'my-program' in PATH"),
-                               HasSubstr("[tutti] b ended with code 2 before the job began: no program 'my-program' in "
-                                         "PATH; stopping the other hosts")));
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("b: tutti run: no program 'my-program' in PATH"),
+                    HasSubstr("[tutti] b ended with code 2 before the job started: no program 'my-program' in "
+                              "PATH; stopping the other hosts")));
 }
 
 TEST(OnHosts, ASignalReachesTheRanks) {
@@ -186,7 +187,7 @@ TEST(OnHosts, AHostThatFailsOrIsOldIsNamed) {
       run({"run", "--ssh", script(folder, "echo 'no route' >&2; exit 255"), "-H", "a,b", worker(), "print"});
   EXPECT_EQ(refused.code, 4);
   EXPECT_THAT(refused.err, AllOf(HasSubstr(" did not start tutti (exit code 255): no route"),
-                                 HasSubstr("without a question: try ssh -o BatchMode=yes ")));
+                                 HasSubstr("without a prompt: try ssh -o BatchMode=yes ")));
   const Ended missing =
       run({"run", "--ssh", script(folder, "echo 'sh: tutti: not found' >&2; exit 127"), "-H", "a", worker(), "print"});
   EXPECT_THAT(missing.err, AllOf(HasSubstr("a did not start tutti (exit code 127): sh: tutti: not found"),
@@ -199,7 +200,7 @@ TEST(OnHosts, AHostThatFailsOrIsOldIsNamed) {
   const Ended silent = run(
       {"run", "--connect-timeout", "200ms", "--ssh", script(folder, "exec sleep 60"), "-H", "a,b", worker(), "print"});
   EXPECT_EQ(silent.code, 4);
-  EXPECT_THAT(silent.err, AllOf(HasSubstr("no answer from a, b"), HasSubstr("does ssh a true come back?")));
+  EXPECT_THAT(silent.err, AllOf(HasSubstr("no answer from a, b"), HasSubstr("does `ssh a true` return?")));
 }
 
 TEST(OnHosts, WhatCannotReachTheHostsIsNamed) {
@@ -208,7 +209,7 @@ TEST(OnHosts, WhatCannotReachTheHostsIsNamed) {
   EXPECT_THAT(missing.err, HasSubstr("tutti run: --ssh /nope -p 22: the program '/nope' does not exist"));
   const Ended ssh = run({"run", "--hosts", "a", "sh"}, {{"PATH", "/nowhere"}});
   EXPECT_EQ(ssh.code, 2);
-  EXPECT_THAT(ssh.err, AllOf(HasSubstr("no program 'ssh' in PATH"), HasSubstr("install a client of ssh")));
+  EXPECT_THAT(ssh.err, AllOf(HasSubstr("no program 'ssh' in PATH"), HasSubstr("install an ssh client")));
 }
 
 TEST(OnHosts, ASignalBeforeTheHostsHaveAnsweredEndsAsASignalDoes) {
@@ -216,7 +217,7 @@ TEST(OnHosts, ASignalBeforeTheHostsHaveAnsweredEndsAsASignalDoes) {
   const Ended ended =
       run({"run", "--ssh", script(folder, "kill -INT $PPID; exec sleep 60"), "-H", "a", worker(), "print"});
   EXPECT_EQ(ended.code, 130);
-  EXPECT_THAT(ended.err, HasSubstr("SIGINT came before the job began"));
+  EXPECT_THAT(ended.err, HasSubstr("SIGINT arrived before the job started"));
 }
 
 TEST(OnHosts, AFolderThatIsMissingOverThereIsNamed) {
@@ -225,7 +226,7 @@ TEST(OnHosts, AFolderThatIsMissingOverThereIsNamed) {
                           "\n");
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("has no folder /no/such: No such file or directory"));
-  EXPECT_THAT(run({"node"}, {}, "{}\n").err, HasSubstr("the instructions for this node cannot be understood"));
+  EXPECT_THAT(run({"node"}, {}, "{}\n").err, HasSubstr("the instructions for this node cannot be parsed"));
   EXPECT_THAT(run({"node"}).err, HasSubstr("tutti node is started by tutti run --hosts, not by hand"));
   EXPECT_THAT(run({"node", "x"}).err, HasSubstr("it takes no arguments"));
 }

@@ -298,7 +298,7 @@ TEST_F(TrainImageCheckpoints, AFullDiskIsAnAlarmWhileTheJobGoesOn) {
   const auto ranks = test::processes_under(running.pid(), "train_image");
   ASSERT_EQ(ranks.size(), 2u);
   ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
-  EXPECT_THAT(running.wait().err, ContainsRegex("\n.tutti.   rank 0 had said: [0-9]+ of [0-9]+ checkpoints were not "
+  EXPECT_THAT(running.wait().err, ContainsRegex("\n.tutti.   alarm of rank 0: [0-9]+ of [0-9]+ checkpoints were not "
                                                 "saved, the last that of step"));
   std::ifstream file(path("report.json"));
   EXPECT_THAT(nlohmann::json::parse(file)["ranks"][0].value("alarm", ""), HasSubstr(" checkpoints were not saved"));

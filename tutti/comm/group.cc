@@ -38,10 +38,10 @@ void act_and_tell(const Group& group, bool my_turn, const std::function<void()>&
     try {
       act();
     } catch (const std::exception& e) {
-      trouble = *e.what() ? e.what() : "an exception without words";
+      trouble = *e.what() ? e.what() : "an exception without a message";
       thrown = std::current_exception();
     } catch (...) {
-      trouble = "an exception that is no std::exception";
+      trouble = "an exception that is not a std::exception";
       thrown = std::current_exception();
     }
   }
@@ -69,7 +69,7 @@ Status check_timeout(const char* verb, Duration timeout) {
   const Duration most = from_seconds(std::numeric_limits<double>::infinity());
   if (timeout >= Duration(0) && timeout <= most) return {};
   return invalid_argument(detail::words(verb, ": the timeout is ", seconds_text(to_seconds(timeout))),
-                          "give the time that a call may take, of 100 years at most, or 0 for that of this group");
+                          "give the time that a call may take, at most 100 years, or 0 for the timeout of this group");
 }
 
 // "a timeout of 2 s", "no timeout of its own"

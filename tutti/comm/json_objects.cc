@@ -34,11 +34,11 @@ json read(const Group& group, const char* verb, const std::string& text, int fro
   } catch (const Exception& too_deep) {
     error.detail = "sent JSON that " + too_deep.error().detail;
   } catch (const json::parse_error& broken) {
-    error.detail = detail::words("sent text that is no JSON: it cannot be read from byte ", std::to_string(broken.byte),
+    error.detail = detail::words("sent text that is not JSON: parsing failed at byte ", std::to_string(broken.byte),
                                  " of ", std::to_string(text.size()));
     error.hint = "do all ranks call the json verb?";
   } catch (const json::out_of_range&) {
-    error.detail = "sent JSON with a number that is larger than any that can be had here";
+    error.detail = "sent JSON with a number that is too large for a double";
   }
   throw Exception(std::move(error));
 }

@@ -26,7 +26,7 @@ Status check_names(const Mesh& mesh, const Group& world, const AxisTimeouts& tim
     const bool is_world = name == join(axes_of(mesh, all), "+");
     return invalid_argument(
         "a timeout is given for \"" + name + "\", " +
-            (is_world ? "which is group " + world.name() + " itself: its own deadline stays"
+            (is_world ? "which is group " + world.name() + " itself, which keeps its deadline"
                       : "but the mesh " + mesh.to_string() + " has no such group"),
         known.empty() ? "this mesh makes no other groups" : "groups that are made are " + join(known, ", "));
   }

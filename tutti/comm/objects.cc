@@ -174,8 +174,8 @@ std::string recv_bytes(const Group& group, int peer, int tag, std::int32_t* sour
     throw Exception(std::move(error));
   };
   if (head.magic != Head::kMagic)
-    refuse(Code::kCorrupt, detail::words("sent something with tag ", tag, " that is no byte string"),
-           "send_bytes and recv_bytes belong together: give other messages another tag");
+    refuse(Code::kCorrupt, detail::words("sent something with tag ", tag, " that is not a byte string"),
+           "send_bytes and recv_bytes belong together: give other messages a different tag");
   if (source) *source = from;
   std::string value(std::min<std::uint64_t>(head.bytes, limit.most), '\0');
   std::string unwanted(head.bytes > limit.most ? kPiece : 0, '\0');

@@ -10,7 +10,7 @@ enum SparsePlace { kEntries, kType, kOp, kSparse, kDimensions, kSizes };
 
 Error unusable(const std::string& why) {
   return Error{.code = Code::kCorrupt,
-               .detail = "announced a sparse tensor that cannot be: " + why,
+               .detail = "announced an invalid sparse tensor: " + why,
                .hint = "do all ranks run the same version of tutti?"};
 }
 

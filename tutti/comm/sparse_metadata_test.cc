@@ -33,7 +33,7 @@ TEST(SparseMetadata, SurviveBeingAnnounced) {
 }
 
 TEST(SparseMetadata, ThatCannotBeAreRefused) {
-  EXPECT_THAT(refusal(0, -1), HasSubstr("cannot be: it has -1 entries in 5 places"));
+  EXPECT_THAT(refusal(0, -1), HasSubstr("an invalid sparse tensor: it has -1 entries in 5 places"));
   EXPECT_THAT(refusal(0, 6), HasSubstr("it has 6 entries in 5 places"));
   EXPECT_THAT(refusal(1, 77), HasSubstr("there is no type 77"));
   EXPECT_THAT(refusal(2, -3), HasSubstr("there is no op -3"));

@@ -103,7 +103,7 @@ Status validate(const Request& r, int rank, int size) {
     return invalid_argument("the limit is " + seconds_text(to_seconds(r.limit)),
                             "give the time that the call may take, or 0 for the deadline of the group");
   const bool from_any = r.kind == Kind::kRecv && r.root == kAnySource;
-  if (from_any && size == 1) return invalid_argument("nobody else is in this group who could send");
+  if (from_any && size == 1) return invalid_argument("this group has no other rank that could send");
   if (!from_any && (has_root(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= size))
     return not_a_rank(is_point_to_point(r.kind) ? "peer" : "root", r.root, size);
   if (is_point_to_point(r.kind) && r.root == rank)

@@ -65,7 +65,7 @@ class HostChecks {
     const std::string all = host_.addresses.empty() ? "none" : join(host_.addresses, ", ");
     if (!outward)
       return add(job_.nodes > 1 ? Grade::kFail : Grade::kOk, "addresses", all + ": only loopback",
-                 job_.nodes > 1 ? "bring a network interface up (ip address); other hosts cannot reach this one" : "");
+                 job_.nodes > 1 ? "other hosts cannot reach this one: bring a network interface up (ip address)" : "");
     if (host_.name_means.empty())
       return add(Grade::kWarn, "addresses", all + "; the name " + host_.name + " resolves to nothing here",
                  "give addresses instead of names, or add the name to /etc/hosts");
@@ -92,7 +92,7 @@ class HostChecks {
     else if (usable < host_.cores_online)
       text += " (the affinity mask gives them, of " + std::to_string(host_.cores_online) + ")";
     if (job_.ranks > usable)
-      return add(Grade::kWarn, "cores", text + ": ranks take turns, and each meeting waits for all of them",
+      return add(Grade::kWarn, "cores", text + ": ranks share cores, and each collective waits for all of them",
                  "tutti run -n " + std::to_string(usable) + ", or more cores for the job");
     add(Grade::kOk, "cores", text);
   }
@@ -104,11 +104,11 @@ class HostChecks {
                  job_.core_type.empty() ? "reinstall it (Debian: libopenblas0-pthread)"
                                         : "OPENBLAS_CORETYPE=" + job_.core_type + " is wrong for this CPU: unset it");
     if (host_.openblas.empty())
-      return add(Grade::kOk, "BLAS", "no OpenBLAS in the usual places; a program may bring its own");
+      return add(Grade::kOk, "BLAS", "no OpenBLAS in the usual folders; a program may bring its own");
     const std::string slow = launch::slowness_of_kernels(host_.openblas, host_.cpu);
     if (!slow.empty() && !job_.core_type.empty())
       return add(Grade::kWarn, "BLAS", "OpenBLAS runs its kernels for " + host_.openblas + ": " + slow,
-                 "OPENBLAS_CORETYPE=" + job_.core_type + " asks for them: unset it or say " + best);
+                 "OPENBLAS_CORETYPE=" + job_.core_type + " selects them: unset it or set it to " + best);
     if (!slow.empty())
       return add(
           Grade::kWarn, "BLAS", "OpenBLAS takes this CPU for a " + host_.openblas + ": " + slow,
@@ -142,7 +142,7 @@ class HostChecks {
                  "fewer ranks, smaller batches, or more memory for the job");
     if (share < kLeastMemory)
       return add(Grade::kWarn, "memory", text + ": " + bytes_text(share) + " for each of " + of_ranks(job_.ranks),
-                 "end what else runs here, or start fewer ranks");
+                 "end other programs on this host, or start fewer ranks");
     add(Grade::kOk, "memory", text + ", " + bytes_text(share) + " a rank");
   }
 
@@ -186,7 +186,7 @@ class HostChecks {
     if (host_.rdma && soft && *soft < kGiB)
       return add(Grade::kWarn, "locked memory", text + ", and this host has RDMA cards, which need theirs locked",
                  "ulimit -l unlimited (memlock in /etc/security/limits.conf), or NCCL and MPI fall back to TCP");
-    add(Grade::kOk, "locked memory", text + (host_.rdma ? "" : "; nothing here needs any"));
+    add(Grade::kOk, "locked memory", text + (host_.rdma ? "" : "; nothing on this host needs it"));
   }
 
   void shared_memory_by_name() {
@@ -211,8 +211,7 @@ class HostChecks {
   }
 
   void clock() {
-    if (!host_.clock_synchronised)
-      return add(Grade::kOk, "clock", "the system does not tell whether it is synchronised");
+    if (!host_.clock_synchronised) return add(Grade::kOk, "clock", "unknown whether it is synchronised");
     if (*host_.clock_synchronised) return add(Grade::kOk, "clock", "synchronised");
     add(job_.nodes > 1 ? Grade::kWarn : Grade::kOk, "clock",
         "not synchronised; Tutti compares no clocks of two hosts, but the times in logs may not match",
@@ -231,7 +230,7 @@ Finding try_memory() {
     const Error error = system_error(errno, what);
     return Finding{
         Grade::kFail, "heap", "no shared memory for ranks: " + to_string(error),
-        "a seccomp profile, a memory limit or a very old kernel stands in the way; TUTTI_TRANSPORT=tcp needs none"};
+        "a seccomp profile, a memory limit or a very old kernel prevents it; TUTTI_TRANSPORT=tcp needs none"};
   };
   const Fd fd(::memfd_create("tutti-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return failed("memfd_create");
@@ -240,7 +239,7 @@ Finding try_memory() {
     return failed("taking " + size);
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) return failed("sealing it");
-  return {Grade::kOk, "heap", size + " of shared memory taken and given back", ""};
+  return {Grade::kOk, "heap", size + " of shared memory allocated and freed", ""};
 }
 
 Finding try_port(const std::string& host, int port, const char* whose, const char* option) {
@@ -250,7 +249,7 @@ Finding try_port(const std::string& host, int port, const char* whose, const cha
   const Error& error = listening.error();
   const bool taken = error.code == Code::kAddressInUse;
   return {Grade::kFail, "ports", to_string(error) + " (" + whose + ")",
-          taken ? std::string("end who holds it, or choose another with ") + option
+          taken ? std::string("end the process that holds it, or choose another with ") + option
                 : "give --master-addr as an address of this host"};
 }
 
@@ -277,8 +276,8 @@ void judge_speed(const PairMeasure& m, double usual, const Add& add) {
       fmt::format("{} one way, {} there, {} back", seconds_text(m.latency), rate_text(m.there), rate_text(m.back));
   const double least = std::min(m.there, m.back);
   if (least < kSlowShare * usual)
-    return add(Grade::kWarn, speed + fmt::format(": {:.0f} % of what the median pair has", 100 * least / usual),
-               "look at the cable, the negotiated speed (ethtool) and the route between these two");
+    return add(Grade::kWarn, speed + fmt::format(": {:.0f} % of the median of all pairs", 100 * least / usual),
+               "check the cable, the negotiated speed (ethtool) and the route between these two");
   if (m.latency > kLateMost) return add(Grade::kWarn, speed, "a job between hosts so far apart waits most of its time");
   add(Grade::kOk, speed, "");
 }
@@ -389,11 +388,11 @@ std::vector<Finding> check_pairs(const std::vector<PairMeasure>& measures, const
     if (!m.trouble.empty()) continue;
     judge_speed(m, usual, add);
     if (m.datagrams_lost >= 1)
-      add(Grade::kFail, "TCP passes, but no UDP datagram came back: nodes watch one another by UDP",
-          "let UDP between the hosts of a job through the firewall");
+      add(Grade::kFail, "TCP passes, but no UDP datagram came back: nodes exchange heartbeats over UDP",
+          "let the firewall pass UDP between the hosts of a job");
     else if (m.datagrams_lost >= kMuchLost)
       add(Grade::kWarn, fmt::format("{:.0f} % of the UDP datagrams were lost", 100 * m.datagrams_lost),
-          "the network drops packets: look at the cable, the switch and the error counters (ip -s link)");
+          "the network drops packets: check the cable, the switch and the error counters (ip -s link)");
     if (std::abs(m.clock_offset) - m.clock_error > kClocksApart)
       add(Grade::kWarn,
           fmt::format("the clock of {} is {} {} that of {}", to, seconds_text(std::abs(m.clock_offset)),

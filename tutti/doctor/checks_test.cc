@@ -57,8 +57,9 @@ TEST(HostChecks, MoreRanksThanCores) {
   host.cores_usable = 2, host.cores_quota = 2;
   const Finding finding = one(host, {.ranks = 4}, "cores");
   EXPECT_EQ(finding.grade, Grade::kWarn);
-  EXPECT_EQ(finding.fact,
-            "2 cores for 4 ranks (a cgroup gives 2 of 16): ranks take turns, and each meeting waits for all of them");
+  EXPECT_EQ(
+      finding.fact,
+      "2 cores for 4 ranks (a cgroup gives 2 of 16): ranks share cores, and each collective waits for all of them");
   EXPECT_THAT(finding.fix, HasSubstr("tutti run -n 2"));
 }
 
@@ -128,7 +129,7 @@ TEST(HostChecks, OpenBlasThatMisjudgesTheCpu) {
   EXPECT_EQ(finding.grade, Grade::kWarn);
   EXPECT_EQ(finding.fact, "OpenBLAS takes this CPU for a Prescott: up to 5 times slower");
   EXPECT_THAT(finding.fix, HasSubstr("OPENBLAS_CORETYPE=Haswell"));
-  EXPECT_THAT(one(host, {.core_type = "Prescott"}, "BLAS").fix, HasSubstr("OPENBLAS_CORETYPE=Prescott asks for them"));
+  EXPECT_THAT(one(host, {.core_type = "Prescott"}, "BLAS").fix, HasSubstr("OPENBLAS_CORETYPE=Prescott selects them"));
   host.openblas_trouble = "was killed by SIGILL (illegal instruction)";
   const Finding dead = one(host, {.core_type = "SkylakeX"}, "BLAS");
   EXPECT_EQ(dead.grade, Grade::kFail);
@@ -311,7 +312,7 @@ TEST(Pairs, ASlowOneIsFoundByComparison) {
   const auto findings = check_pairs({good(0, 1), good(0, 2), slow}, kHosts);
   EXPECT_EQ(findings[0].grade, Grade::kOk);
   EXPECT_EQ(findings[2].grade, Grade::kWarn);
-  EXPECT_THAT(findings[2].fact, HasSubstr("10 % of what the median pair has"));
+  EXPECT_THAT(findings[2].fact, HasSubstr("10 % of the median of all pairs"));
   EXPECT_THAT(findings[2].fix, HasSubstr("ethtool"));
 }
 
@@ -321,7 +322,7 @@ TEST(Pairs, Datagrams) {
   EXPECT_EQ(judged(measure).fact, "30 % of the UDP datagrams were lost");
   measure.datagrams_lost = 1;
   EXPECT_EQ(judged(measure).grade, Grade::kFail);
-  EXPECT_EQ(judged(measure).fact, "TCP passes, but no UDP datagram came back: nodes watch one another by UDP");
+  EXPECT_EQ(judged(measure).fact, "TCP passes, but no UDP datagram came back: nodes exchange heartbeats over UDP");
 }
 
 TEST(Pairs, ClocksThatDiffer) {

@@ -72,7 +72,7 @@ class Participation {
     mine.target = {point_->stream(), point_->datagrams()};
     if (!TUTTI_TRY(store_->compare_set(here_key(options_.node), std::nullopt, encode(mine))).stored)
       return Error{.code = Code::kMismatch,
-                   .detail = "another host has come as node " + std::to_string(options_.node),
+                   .detail = "another host has joined as node " + std::to_string(options_.node),
                    .hint = "every node needs its own --node-rank, from 0 up"};
     if (options_.node == 0) TUTTI_TRY(decide_who(deadline));
     // Node 0 may have begun to wait later than this node.
@@ -81,7 +81,7 @@ class Participation {
       if (const auto node = parse_int(number)) present_.push_back(int(*node));
     const auto place = std::find(present_.begin(), present_.end(), options_.node);
     if (place == present_.end())
-      return Error{.code = Code::kTimeout, .detail = "this node came when the others had begun without it"};
+      return Error{.code = Code::kTimeout, .detail = "this node arrived after the others had started without it"};
     place_ = int(place - present_.begin());
     return {};
   }
@@ -146,16 +146,16 @@ class Participation {
     }
     const std::string came = std::to_string(present_.size()) + " of " + std::to_string(options_.job.nodes) + " nodes";
     if (missing.empty())
-      add(Grade::kOk, "meeting",
-          came + " came to " + to_string(store_->server()) + ", for " + std::to_string(world) + " ranks");
+      add(Grade::kOk, "rendezvous",
+          came + " joined at " + to_string(store_->server()) + ", for " + std::to_string(world) + " ranks");
     else
-      add(Grade::kFail, "meeting",
-          came + " came to " + to_string(store_->server()) + " within " + seconds_text(to_seconds(options_.patience)) +
+      add(Grade::kFail, "rendezvous",
+          came + " joined at " + to_string(store_->server()) + " within " + seconds_text(to_seconds(options_.patience)) +
               "; missing: " +
               (listed.empty() ? "node" + std::string(missing.size() > 1 ? "s " : " ") + ranks_text(missing)
                               : join(listed, ", ")),
-          listed.empty() ? "start tutti doctor there, with its own --node-rank; what it says there tells more"
-                         : "what it says itself tells more; is there a firewall between the two?");
+          listed.empty() ? "start tutti doctor there, with its own --node-rank; its output there shows more"
+                         : "its own output shows more; is there a firewall between the two?");
     return {};
   }
 
@@ -273,7 +273,7 @@ Result<Report> examine(const Options& options) {
     const std::string fix = fix_of(error);
     error.hint.clear();
     report.whole = false;
-    report.between.push_back({Grade::kFail, "meeting", to_string(error), fix});
+    report.between.push_back({Grade::kFail, "rendezvous", to_string(error), fix});
   }
   return report;
 }
@@ -304,7 +304,7 @@ Result<Message> parse_doctor_message(const std::string& text) {
           json["ranks"] <= kMostRanks;
   if (!whole)
     return Error{.code = Code::kCorrupt,
-                 .detail = "what a node says of itself cannot be read",
+                 .detail = "the message of a node cannot be parsed",
                  .hint = "run the same version of tutti on all hosts"};
   message.ranks = json["ranks"].get<int>();
   message.target = {TUTTI_TRY(transport::parse_address(stream)), TUTTI_TRY(transport::parse_address(datagrams))};

@@ -185,7 +185,7 @@ Status obey(int fd, int datagrams, Deadline deadline) {
   for (;;) {
     std::array<pollfd, 2> fds = {{{fd, POLLIN, 0}, {datagrams, POLLIN, 0}}};
     if (::poll(fds.data(), fds.size(), deadline.poll_timeout_ms()) == 0)
-      return deadline.error("the other side says nothing more");
+      return deadline.error("the peer no longer answers");
     if (fds[1].revents) echo(datagrams, token);
     if (!fds[0].revents) continue;
     std::array<std::byte, ProbeCommand::kBytes> bytes;
@@ -320,7 +320,7 @@ Result<PairMeasure> pair_measure_from_json(const std::string& text) {
   take("datagram_latency", measure.datagram_latency), take("datagrams_lost", measure.datagrams_lost);
   take("clock_offset", measure.clock_offset), take("clock_error", measure.clock_error);
   if (whole) return measure;
-  return Error{.code = Code::kCorrupt, .detail = "what a node measured cannot be read"};
+  return Error{.code = Code::kCorrupt, .detail = "the measurements of a node cannot be parsed"};
 }
 
 std::array<std::byte, ProbeCommand::kBytes> encode(const ProbeCommand& command) {
@@ -334,13 +334,13 @@ Result<ProbeCommand> parse_probe_command(std::span<const std::byte, ProbeCommand
   const char letter = char(bytes[0]);
   if (kLetters.find(letter) == kLetters.npos)
     return Error{.code = Code::kCorrupt,
-                 .detail = "the other side speaks another protocol (a command that begins with byte " +
+                 .detail = "the peer speaks another protocol (a command that begins with byte " +
                            std::to_string(int(bytes[0])) + ")"};
   ProbeCommand command{.kind = ProbeCommand::Kind(letter)};
   std::memcpy(&command.number, &bytes[1], sizeof command.number);
   if (moves_bytes(command.kind) && command.number > ProbeCommand::kMostTransfer)
     return Error{.code = Code::kLimit,
-                 .detail = "the other side asks for a transfer of " + std::to_string(command.number) +
+                 .detail = "the peer asks for a transfer of " + std::to_string(command.number) +
                            " bytes; a measurement asks for " + std::to_string(ProbeCommand::kMostTransfer) +
                            " at most"};
   return command;

@@ -32,7 +32,7 @@ TEST(ProbeCommands, NoTransferIsLargerThanAMeasurementAsksFor) {
       const auto parsed = parse_probe_command(encode({kind, bytes}));
       ASSERT_FALSE(parsed.ok());
       EXPECT_EQ(parsed.error().code, Code::kLimit);
-      EXPECT_EQ(parsed.error().detail, "the other side asks for a transfer of " + std::to_string(bytes) +
+      EXPECT_EQ(parsed.error().detail, "the peer asks for a transfer of " + std::to_string(bytes) +
                                            " bytes; a measurement asks for 1073741824 at most");
     }
   }
@@ -102,8 +102,7 @@ TEST(Probe, NobodyIsSentMoreThanAMeasurementAsksFor) {
   transport::send_all(connection.get(), encode(endless), deadline).or_throw();
   peer.join();
   ASSERT_FALSE(answered.ok());
-  EXPECT_THAT(to_string(answered.error()),
-              HasSubstr("Limit: the other side asks for a transfer of 4611686018427387904"));
+  EXPECT_THAT(to_string(answered.error()), HasSubstr("Limit: the peer asks for a transfer of 4611686018427387904"));
   ::close(never[0]), ::close(never[1]);
 }
 

@@ -172,7 +172,7 @@ std::string to_json(const std::vector<Finding>& findings) {
 
 Result<std::vector<Finding>> findings_from_json(const std::string& text) {
   const auto damaged = [](const std::string& what) {
-    return Error{.code = Code::kCorrupt, .detail = "what a node found cannot be read: " + what};
+    return Error{.code = Code::kCorrupt, .detail = "the findings of a node cannot be parsed: " + what};
   };
   const auto list = nlohmann::json::parse(text, nullptr, false);
   if (!list.is_array()) return damaged("it is no list");

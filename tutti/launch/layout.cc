@@ -62,7 +62,7 @@ Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> n
   if (node < 0) {
     return Error{.code = Code::kUsage,
                  .detail = "-n " + std::string(text) +
-                           " lists the ranks of node 0, 1 and so on, but nodes that come and go have no numbers",
+                           " lists the ranks of node 0, 1 and so on, but the nodes of an elastic job have no numbers",
                  .hint = "give each node its own -n, such as -n " + std::to_string(counts.all.front()) +
                          "; or number the nodes: --rdzv-backend static --node-rank R"};
   }

@@ -42,7 +42,7 @@ TEST(RankCounts, Contradictions) {
   EXPECT_THAT(parse_rank_counts("8,2", {}, 2, {.cores = 2}).error().detail,
               HasSubstr("--node-rank 2 is not one of the 2 nodes"));
   const Error unnumbered = parse_rank_counts("8,2", 2, -1, {.cores = 2}).error();
-  EXPECT_THAT(unnumbered.detail, HasSubstr("nodes that come and go have no numbers"));
+  EXPECT_THAT(unnumbered.detail, HasSubstr("the nodes of an elastic job have no numbers"));
   EXPECT_THAT(unnumbered.hint, HasSubstr("give each node its own -n"));
   for (const char* wrong : {"0", "-1", "x", "", "1.5", "8,0", "8,", "99999999999999999999"}) {
     EXPECT_EQ(parse_rank_counts(wrong, {}, 0, {.cores = 2}).error().code, Code::kUsage) << wrong;

@@ -70,7 +70,7 @@ Result<int> port_of_program(const std::string& host, std::optional<int> wanted) 
 Result<transport::Secret> secret_of(const JobOptions& options, bool one_node) {
   if (options.insecure && !options.secret_file.empty())
     return Error{.code = Code::kUsage,
-                 .detail = "--insecure does without a secret, and --secret-file " + options.secret_file + " gives one",
+                 .detail = "--insecure means no secret, and --secret-file " + options.secret_file + " gives one",
                  .hint = "leave one of them out"};
   if (options.insecure) return transport::Secret::none();
   if (!options.secret_file.empty()) return rendezvous::secret_in(options.secret_file);
@@ -81,10 +81,11 @@ Result<transport::Secret> secret_of(const JobOptions& options, bool one_node) {
   return Error{
       .code = Code::kUsage,
       .detail =
-          "a job on several nodes needs a secret that all of them know, or whoever reaches its port could join it",
+          "a job on several nodes needs a secret that all of them know; without one, anybody who reaches its port can "
+          "join it",
       .hint =
           "make one (umask 077; openssl rand -hex 32 > secret), copy it to all nodes, and give --secret-file secret; "
-          "or accept strangers with --insecure"};
+          "or do without one: --insecure"};
 }
 
 // serving_addresses(), which in a pod may not know the pod's own name for its first seconds.
@@ -127,7 +128,7 @@ Status check_report_file(const std::string& file) {
   if (type == std::filesystem::file_type::directory || type == std::filesystem::file_type::fifo)
     return Error{.code = Code::kUsage,
                  .detail = "--report " + file + " is a " +
-                           (type == std::filesystem::file_type::fifo ? "pipe, whose reader may never come" : "folder"),
+                           (type == std::filesystem::file_type::fifo ? "pipe, which may have no reader" : "folder"),
                  .hint = "it needs a file's name"};
   const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   if (!std::filesystem::is_directory(folder, ignored))
@@ -248,7 +249,7 @@ Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
   if (nodes.lost_after < kShortestSilence)
     return Error{.code = Code::kUsage,
                  .detail = "a node that is silent for " + seconds_text(to_seconds(nodes.lost_after)) +
-                           " need not be lost (--node-timeout, or keep_alive_interval of --rdzv-conf)",
+                           " may still be alive (--node-timeout, or keep_alive_interval of --rdzv-conf)",
                  .hint = "at least " + seconds_text(to_seconds(kShortestSilence)) + "; the default is 2.5s"};
   nodes.master_address = TUTTI_TRY(master_address(options, nodes));
   const bool by_number = nodes.backend == RendezvousBackend::kStatic;
@@ -281,7 +282,7 @@ Result<std::string> name_of_job(const JobOptions& options, const NodesOptions& n
   if (options.job.find_first_not_of(kJobLetters) != std::string::npos || options.job.starts_with('.') ||
       options.job.size() > kLongestJob) {
     return Error{.code = Code::kUsage,
-                 .detail = "--job-id '" + options.job + "' is no name for a job",
+                 .detail = "--job-id '" + options.job + "' is not a valid job name",
                  .hint =
                      "letters, digits, '.', '_' and '-', at most 200, not beginning with '.': it also names a "
                      "folder of --log-dir"};

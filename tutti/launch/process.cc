@@ -173,7 +173,7 @@ Result<int> outcome_of_execve(const Fd& pipe, Deadline deadline, const std::stri
   pollfd entry{pipe.get(), POLLIN, 0};
   while (poll(&entry, 1, deadline.poll_timeout_ms()) <= 0) {
     if (deadline.expired())
-      return deadline.error("the system does not begin to run '" + path + "'",
+      return deadline.error("the kernel has not started '" + path + "'",
                             "its file system does not answer (a network mount?): does ls -l show the file?");
   }
   int cause = 0;
@@ -228,7 +228,7 @@ std::string waits_for(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/wchan");
   std::string channel;
   std::getline(file, channel);
-  return channel.empty() || channel == "0" ? "an unknown place of the kernel" : channel;
+  return channel.empty() || channel == "0" ? "an unknown function of the kernel" : channel;
 }
 
 }  // namespace
@@ -265,7 +265,7 @@ std::string signal_name(int signal) {
 }
 
 std::string to_string(const Exit& exit) {
-  if (exit.signal == 0) return exit.code == 0 ? "ended well" : "exited with code " + std::to_string(exit.code);
+  if (exit.signal == 0) return "exited with code " + std::to_string(exit.code);
   std::string text = "was killed by " + signal_name(exit.signal);
   if (const char* const words = sigdescr_np(exit.signal); words && exit.signal != SIGKILL && exit.signal != SIGTERM) {
     std::string lower = words;

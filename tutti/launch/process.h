@@ -22,7 +22,7 @@ struct Exit {
   int shell_code() const { return signal ? 128 + signal : code; }
 };
 Exit exit_of(int wait_status);
-// "exited with code 3", "was killed by SIGSEGV (segmentation fault), core dumped", "ended well"
+// "exited with code 3", "was killed by SIGSEGV (segmentation fault), core dumped", "exited with code 0"
 std::string to_string(const Exit& exit);
 // "SIGTERM"; "signal 42" for those without a name.
 std::string signal_name(int signal);

@@ -49,8 +49,7 @@ TEST(StartProcess, AFileSystemThatDoesNotAnswerIsToldAfterAWhile) {
   const auto started = start_process(spec);
   ASSERT_FALSE(started.ok());
   EXPECT_EQ(started.error().code, Code::kTimeout);
-  EXPECT_THAT(to_string(started.error()),
-              HasSubstr("the system does not begin to run '" + program.path() + "' after "));
+  EXPECT_THAT(to_string(started.error()), HasSubstr("the kernel has not started '" + program.path() + "' after "));
   int status = 0;
   ASSERT_GT(::waitpid(-1, &status, 0), 0) << "the child is left to be reaped";
   EXPECT_EQ(exit_of(status).signal, SIGKILL);

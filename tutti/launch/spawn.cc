@@ -139,7 +139,7 @@ void set_variables(int rank, int ranks, const SpawnRendezvous& rendezvous) {
   } catch (const std::exception& error) {
     fail(error.what());
   } catch (...) {
-    fail("threw something that is no std::exception");
+    fail("threw an exception that is not a std::exception");
   }
   std::fflush(nullptr);
   _exit(0);
@@ -290,8 +290,9 @@ void spawn(int ranks, const std::function<void(int rank)>& rank_main, const Spaw
   if (const int threads = threads_before_fork(); threads != 1) {
     throw Exception(Error{
         .code = Code::kUnsupported,
-        .detail = "spawn() forks, and this process has " + std::to_string(threads) +
-                  " threads already: a copy of it would have one of them, and locks that the others hold",
+        .detail =
+            "spawn() forks, and this process has " + std::to_string(threads) +
+            " threads already: the copy would have only one of them, and locks of the others would never be released",
         .hint =
             "call spawn() before the first operation of LibTorch, before OpenMP and init(); or start the program with "
             "tutti run"});

@@ -84,7 +84,7 @@ Error duplicate(const RankInfo& me, const RankInfo& other) {
 Error one_too_many(const RankInfo& me, const std::optional<RankInfo>& other) {
   if (other && is_this_process(me, *other)) return called_twice(me);
   return Error{.code = Code::kMismatch,
-               .detail = "all " + std::to_string(me.world_size) + " ranks of this job have come already" +
+               .detail = "all " + std::to_string(me.world_size) + " ranks of this job have already joined" +
                          (other ? "; rank " + std::to_string(me.rank) + " is " + process(*other) : std::string()) +
                          ", so this process, " + process(me) + ", is one too many",
                .hint = "was it started twice, or does it belong to another job at the same place?"};
@@ -136,15 +136,15 @@ class Assembly {
         return timeout;
       }
       if (deadline_.waited() < next_line) continue;
-      log::info("waiting for the others, " + seconds_text(deadline_.waited()) + " of " +
+      log::info("waiting for the other ranks, " + seconds_text(deadline_.waited()) + " of " +
                 seconds_text(deadline_.limit()) + " so far: " + absent_ranks_text(kMostAsked).value_or(error.detail) +
                 present_ranks_text() + (place_.empty() ? "" : "; the ranks meet at " + place_));
       next_line = deadline_.waited() + to_seconds(kLongestSlice);
     }
   }
 
-  // "rank 1 of 3 did not come; rank 2 came and gave up after 4 s". A rank that gave up has left the gather_all, whose
-  // error says that it did not come. None: no rank is absent, or there are more than `most` ranks to ask for.
+  // "rank 1 of 3 did not join; rank 2 joined and timed out after 4 s". A rank that gave up has left the gather_all,
+  // whose error says that it did not join. None: no rank is absent, or there are more than `most` ranks to ask for.
   std::optional<std::string> absent_ranks_text(int most) {
     if (me_.world_size > most) return std::nullopt;
     const Deadline limit = Deadline::after(kAskLimit);
@@ -156,9 +156,9 @@ class Assembly {
     }
     std::vector<std::string> clauses;
     if (!ranks.empty())
-      clauses.push_back(ranks_words(ranks) + " of " + std::to_string(me_.world_size) + " did not come");
+      clauses.push_back(ranks_words(ranks) + " of " + std::to_string(me_.world_size) + " did not join");
     for (const auto& [rank, waited] : ranks_that_gave_up())
-      clauses.push_back("rank " + std::to_string(rank) + " came and gave up after " + waited);
+      clauses.push_back("rank " + std::to_string(rank) + " joined and timed out after " + waited);
     return clauses.empty() ? std::nullopt : std::optional(join(clauses, "; "));
   }
 
@@ -285,7 +285,7 @@ std::string encode(const RankInfo& a) {
 Result<RankInfo> decode(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const Error wrong{.code = Code::kCorrupt,
-                    .detail = "what another rank says of itself is not understood: " + text.substr(0, 200),
+                    .detail = "the message of another rank cannot be parsed: " + text.substr(0, 200),
                     .hint = "do all ranks run the same version of tutti?"};
   if (!json.is_object()) return wrong;
   RankInfo arrival;

@@ -50,16 +50,16 @@ TEST(Assembly, TimeoutNamesTheMissing) {
   const auto world = assemble(store, someone(1, 5), Deadline::after(50ms));
   ASSERT_FALSE(world.ok());
   EXPECT_EQ(world.error().code, Code::kTimeout);
-  EXPECT_EQ(world.error().detail, "ranks 0, 2-4 of 5 did not come");
+  EXPECT_EQ(world.error().detail, "ranks 0, 2-4 of 5 did not join");
   EXPECT_DOUBLE_EQ(world.error().limit, 0.05);
 }
 
 TEST(Assembly, ARankThatCameAndGaveUpIsReportedAsSuch) {
   MemoryStore store;
   EXPECT_EQ(assemble(store, someone(2, 3), Deadline::after(20ms)).status().error().detail,
-            "ranks 0, 1 of 3 did not come");
+            "ranks 0, 1 of 3 did not join");
   EXPECT_EQ(assemble(store, someone(0, 3), Deadline::after(20ms)).status().error().detail,
-            "rank 1 of 3 did not come; rank 2 came and gave up after 20 ms");
+            "rank 1 of 3 did not join; rank 2 joined and timed out after 20 ms");
 }
 
 TEST(Assembly, RanksThatComeAfterOneGaveUpNameIt) {
@@ -70,8 +70,8 @@ TEST(Assembly, RanksThatComeAfterOneGaveUpNameIt) {
   ASSERT_TRUE(store.get("join/member/1", Deadline::after(60s)).ok());
   const auto first = assemble(store, someone(0, 3), Deadline::after(200ms));
   late.join();
-  EXPECT_EQ(first.status().error().detail, "rank 2 came and gave up after 20 ms");
-  EXPECT_EQ(waiting.status().error().detail, "rank 2 came and gave up after 20 ms");
+  EXPECT_EQ(first.status().error().detail, "rank 2 joined and timed out after 20 ms");
+  EXPECT_EQ(waiting.status().error().detail, "rank 2 joined and timed out after 20 ms");
 }
 
 TEST(Assembly, ARankThatGaveUpMayComeAgain) {

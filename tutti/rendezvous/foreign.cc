@@ -45,7 +45,7 @@ Result<Note> decode_note(const std::string& text) {
                 .addresses = json.at("addresses").get<std::vector<std::string>>()};
   } catch (const nlohmann::json::exception&) {
     return Error{.code = Code::kMismatch,
-                 .detail = "rank 0 left no note of tutti under the key of this world",
+                 .detail = "rank 0 wrote no entry of tutti under the key of this world",
                  .hint = "do all ranks run the same release of tutti?"};
   }
 }

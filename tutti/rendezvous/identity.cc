@@ -53,7 +53,7 @@ std::string lone_note(const Environment& environment) {
   const auto pod = lookup(environment, "JOB_COMPLETION_INDEX");
   if (pod && lookup(environment, "KUBERNETES_SERVICE_HOST"))
     return "JOB_COMPLETION_INDEX is " + *pod +
-           ", but nothing tells how many pods the Job has: this process runs alone (set WORLD_SIZE, MASTER_ADDR and "
+           ", but no variable says how many pods the Job has: this process runs alone (set WORLD_SIZE, MASTER_ADDR and "
            "MASTER_PORT in every pod, or start it with tutti run --nnodes N)";
   return slurm_note(environment);
 }
@@ -253,7 +253,7 @@ void Identifier::find_method_under_scheduler() {
   Identity& me = identity_;
   if (me.job.empty())
     problems_.push_back(scheduler_->rank.variable +
-                        " tells the rank, but no variable names the job (set TUTTI_JOB to a word of your "
+                        " gives the rank, but no variable names the job (set TUTTI_JOB to a word of your "
                         "choice, the same for every rank, or set MASTER_ADDR and MASTER_PORT)");
   if (me.one_host == Identity::OneHost::kYes) {
     me.method = RendezvousMethod::kUnix;
@@ -269,8 +269,8 @@ void Identifier::find_method_under_scheduler() {
         (me.one_host == Identity::OneHost::kNo
              ? "the ranks are on several hosts and "
              : scheduler_->rank.variable + " and " + scheduler_->world_size.variable +
-                   " tell the rank and the world size, but no variable tells whether the ranks are on one host, and ") +
-        scheduler_->starter + " does not tell the address of rank 0's (set MASTER_ADDR to it on every rank)");
+                   " give the rank and the world size, but no variable says whether the ranks are on one host, and ") +
+        scheduler_->starter + " does not give the address of rank 0's (set MASTER_ADDR to it on every rank)");
 }
 
 // The host where rank 0 runs. PBS names a file, which join() reads: `path`.
@@ -325,9 +325,10 @@ Error Identifier::missing_error() const {
     std::string names = missing_.front();
     for (std::size_t i = 1; i < missing_.size(); ++i)
       names += (i + 1 == missing_.size() ? " and " : ", ") + missing_[i];
-    clauses.push_back(
-        (given.empty() ? std::string() : tutti::join(given, ", ") + (given.size() == 1 ? " is" : " are") + " given, but ") +
-        names + (missing_.size() == 1 ? " is" : " are") + " missing");
+    clauses.push_back((given.empty()
+                           ? std::string()
+                           : tutti::join(given, ", ") + (given.size() == 1 ? " is" : " are") + " given, but ") +
+                      names + (missing_.size() == 1 ? " is" : " are") + " missing");
     if (url_.scheme == Scheme::kEnv) {
       const bool has_no_place = std::find(missing_.begin(), missing_.end(), "MASTER_ADDR") != missing_.end();
       hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank" +
@@ -365,7 +366,7 @@ Result<Identity> Identifier::run() {
     identity_.started_by = identity_.job = "alone";
     identity_.local_rank = 0;
     identity_.local_world_size = 1;
-    identity_.rank_source = identity_.world_size_source = "no variable at all";
+    identity_.rank_source = identity_.world_size_source = "no variable";
     identity_.one_host = Identity::OneHost::kYes;
     identity_.note = lone_note(environment_);
     return identity_;

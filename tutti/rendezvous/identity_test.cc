@@ -149,7 +149,7 @@ TEST(Identity, WhatIsThereIsNotMissing) {
 
 TEST(Identity, ARankOfMpirunWithoutItsHostsClaimsNothing) {
   const std::string text = bad({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
-  EXPECT_THAT(text, HasSubstr("no variable tells whether the ranks are on one host"));
+  EXPECT_THAT(text, HasSubstr("no variable says whether the ranks are on one host"));
   EXPECT_THAT(text, testing::Not(HasSubstr("the ranks are on several hosts")));
   EXPECT_THAT(text, HasSubstr("env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE program"));
 }
@@ -201,7 +201,7 @@ TEST(Identity, ContradictionsNameBothSources) {
                         "correct what is wrong, or unset what is left from an earlier "
                         "start: env -u RANK -u WORLD_SIZE program)"));
   EXPECT_THAT(bad(with(kOpenMpi, {{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}})),
-              HasSubstr("two launchers speak for this process and disagree: OMPI_COMM_WORLD_RANK=1 "
+              HasSubstr("two launchers describe this process and disagree: OMPI_COMM_WORLD_RANK=1 "
                         "OMPI_COMM_WORLD_SIZE=2, but PMI_RANK=0 "
                         "PMI_SIZE=4"));
 }
@@ -280,7 +280,7 @@ TEST(Identity, MpirunInsideSlurmIsTheInnerOne) { EXPECT_EQ(good(with(kSlurm, kOp
 
 TEST(Identity, MpichWithoutANameOfTheJobAsksForOne) {
   const Environment pmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
-  EXPECT_THAT(bad(pmi), HasSubstr("PMI_RANK tells the rank, but no variable names the job (set TUTTI_JOB"));
+  EXPECT_THAT(bad(pmi), HasSubstr("PMI_RANK gives the rank, but no variable names the job (set TUTTI_JOB"));
   const Identity me = good(with(pmi, {{"TUTTI_JOB", "mine"}}));
   EXPECT_EQ(me.method, RendezvousMethod::kUnix);
   EXPECT_EQ(me.job, "mine");
@@ -319,7 +319,7 @@ TEST(Identity, AnAllocationShellIsNoRank) {
 TEST(Identity, AProcessThatIsAloneForLackOfVariablesGetsANote) {
   const Identity pod = good({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"JOB_COMPLETION_INDEX", "1"}});
   EXPECT_EQ(pod.started_by, "alone");
-  EXPECT_THAT(pod.note, AllOf(HasSubstr("JOB_COMPLETION_INDEX is 1, but nothing tells how many pods the Job has"),
+  EXPECT_THAT(pod.note, AllOf(HasSubstr("JOB_COMPLETION_INDEX is 1, but no variable says how many pods the Job has"),
                               HasSubstr("WORLD_SIZE"), HasSubstr("tutti run --nnodes")));
   for (const std::string rank : {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_TASK_RANK"}) {
     const Identity half = good({{rank, "0"}});

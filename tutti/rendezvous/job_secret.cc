@@ -137,11 +137,11 @@ Result<JobSecret> job_secret(const Environment& environment, const std::string& 
   if (const auto given = TUTTI_TRY(given_secret(environment))) return JobSecret{*given, {}};
   if (!one_host)
     return Error{.code = Code::kRefused,
-                 .detail = "the job has no secret, and " + why_not + ": whoever reaches its ports could join it",
+                 .detail = "the job has no secret, and " + why_not + ": anybody who reaches its ports could join it",
                  .hint =
                      "give every rank the same TUTTI_SECRET_FILE (a file of mode 0600, for example from openssl rand "
                      "-hex 32) or "
-                     "TUTTI_SECRET, or accept strangers with TUTTI_INSECURE=1"};
+                     "TUTTI_SECRET, or do without one: TUTTI_INSECURE=1"};
   const std::string folder = TUTTI_TRY(runtime_directory(environment));
   const std::string path = folder + "/" + file_name_of(job) + ".secret";
   sweep_runtime_directory(folder);

@@ -81,11 +81,10 @@ TEST_F(SecretOfJob, SeveralHostsWithoutASecretAreRefused) {
   ASSERT_FALSE(secret.ok());
   EXPECT_EQ(secret.error().code, Code::kRefused);
   EXPECT_EQ(to_string(secret.error()),
-            "Refused: the job has no secret, and its ranks are on several hosts: whoever reaches its ports could join "
-            "it (hint: give every "
+            "Refused: the job has no secret, and its ranks are on several hosts: anybody who reaches its ports could "
+            "join it (hint: give every "
             "rank the same TUTTI_SECRET_FILE (a file of mode 0600, for example from openssl rand -hex 32) or "
-            "TUTTI_SECRET, or accept "
-            "strangers with TUTTI_INSECURE=1)");
+            "TUTTI_SECRET, or do without one: TUTTI_INSECURE=1)");
 }
 
 TEST_F(SecretOfJob, InsecureIsAskedForAndNeverAssumed) {

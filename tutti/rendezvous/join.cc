@@ -64,7 +64,7 @@ Result<JobSecret> secret_of(const Identity& identity, const Environment& environ
     if (auto given = TUTTI_TRY(given_secret(environment))) return JobSecret{*given, {}};
     return Error{.code = Code::kUsage,
                  .detail =
-                     "TUTTI_STORE is set, but not the secret that lets one in there (TUTTI_SECRET_FD, "
+                     "TUTTI_STORE is set, but not the secret of that store (TUTTI_SECRET_FD, "
                      "TUTTI_SECRET_FILE or TUTTI_SECRET)",
                  .hint =
                      "a program between tutti run and this one drops variables; or TUTTI_STORE is left from an earlier "

@@ -350,8 +350,8 @@ TEST(JoinFails, AMissingRankIsNamedByAll) {
       ranks.run({{by_hand(0, 4, port.text()), {.timeout = 700ms}}, {by_hand(2, 4, port.text()), {.timeout = 60s}}});
   for (const Report& report : reports) {
     EXPECT_FALSE(report.ok);
-    EXPECT_THAT(report.error, HasSubstr("ranks 1, 3 of 4 did not come after 7"));
-    EXPECT_THAT(report.error, HasSubstr(" ms of 700 ms (hint: look at the logs of the missing ranks"));
+    EXPECT_THAT(report.error, HasSubstr("ranks 1, 3 of 4 did not join after 7"));
+    EXPECT_THAT(report.error, HasSubstr(" ms of 700 ms (hint: read the logs of the missing ranks"));
     EXPECT_THAT(report.error, HasSubstr("; the ranks meet at 127.0.0.1:" + port.text()));
   }
   EXPECT_THAT(reports[0].error, HasSubstr("Timeout: join, rank 0: "));
@@ -367,8 +367,8 @@ TEST(JoinFails, ALogLineNamesTheMissingRanks) {
   for (const int i : {0, 1})
     EXPECT_THAT(
         reports[std::size_t(i)].log,
-        AllOf(ContainsRegex("waiting for the others, .* of 12 s so far: rank 1 of 4 did not come; rank 3 came "
-                            "and gave up after 1 s; here: rank 0 [(]pid [0-9]+ on [^,]*[)], rank 2 [(]pid [0-9]+ "
+        AllOf(ContainsRegex("waiting for the other ranks, .* of 12 s so far: rank 1 of 4 did not join; rank 3 joined "
+                            "and timed out after 1 s; here: rank 0 [(]pid [0-9]+ on [^,]*[)], rank 2 [(]pid [0-9]+ "
                             "on [^,]*[)]; "),
               HasSubstr("; the ranks meet at 127.0.0.1:" + port.text())))
         << reports[std::size_t(i)].error;
@@ -428,7 +428,7 @@ TEST(JoinFails, OneTooManyOnceAllHaveCome) {
   for (const char* rank : {"0", "1"}) testing::await_file(joined + rank);
   const auto third = ranks.run({{with_secret(1)}}).front();
   EXPECT_THAT(third.error,
-              AllOf(HasSubstr("Mismatch: join, rank 1: all 2 ranks of this job have come already; rank 1 is pid " +
+              AllOf(HasSubstr("Mismatch: join, rank 1: all 2 ranks of this job have already joined; rank 1 is pid " +
                               std::to_string(ranks.pid(second))),
                     HasSubstr("so this process, pid " + std::to_string(third.pid)), HasSubstr("is one too many")));
   ranks.kill(first);
@@ -472,10 +472,11 @@ TEST(JoinFails, AnAddressThatIsNotThisMachines) {
   Environment environment = by_hand(0, 2, "29500", "203.0.113.9");
   environment["TUTTI_SECRET"] = "swordfish";
   const auto report = ranks.run({{environment}}).front();
-  EXPECT_THAT(report.error,
-              HasSubstr("Usage: join, rank 0: rank 0 is to serve at 203.0.113.9 (MASTER_ADDR and MASTER_PORT), but "
-                        "that is no address of "
-                        "this machine (hint: start rank 0 on the machine that MASTER_ADDR and MASTER_PORT names"));
+  EXPECT_THAT(
+      report.error,
+      HasSubstr(
+          "Usage: join, rank 0: rank 0 is to serve at 203.0.113.9 (MASTER_ADDR and MASTER_PORT), but that is not an "
+          "address of this machine (hint: start rank 0 on the machine that MASTER_ADDR and MASTER_PORT names"));
   EXPECT_THAT(report.error, HasSubstr("this machine has "));
   EXPECT_THAT(report.error, HasSubstr("127.0.0.1"));
 }
@@ -484,8 +485,9 @@ TEST(JoinFails, TheWildcard) {
   Ranks ranks;
   Environment environment = by_hand(0, 2, "29500", "0.0.0.0");
   environment["TUTTI_SECRET"] = "swordfish";
-  EXPECT_THAT(ranks.run({{environment}}).front().error,
-              HasSubstr("0.0.0.0 (MASTER_ADDR and MASTER_PORT), which is no address that the others can dial"));
+  EXPECT_THAT(
+      ranks.run({{environment}}).front().error,
+      HasSubstr("0.0.0.0 (MASTER_ADDR and MASTER_PORT), which is not an address that other ranks can connect to"));
 }
 
 TEST(JoinFails, LoopbackForAWorldOfSeveralHosts) {
@@ -558,7 +560,7 @@ TEST(JoinFails, AStaleStoreVariable) {
   Environment environment = by_hand(0, 2, "29500");
   environment["TUTTI_STORE"] = "127.0.0.1:1";
   EXPECT_THAT(ranks.run({{environment}}).front().error,
-              HasSubstr("TUTTI_STORE is set, but not the secret that lets one in there"));
+              HasSubstr("TUTTI_STORE is set, but not the secret of that store"));
 }
 
 TEST(Join, ARankThatWasKilledWhileItWaitedMayBeStartedAgain) {
@@ -568,7 +570,8 @@ TEST(Join, ARankThatWasKilledWhileItWaitedMayBeStartedAgain) {
   const int killed = ranks.start({by_hand(1, 3, port.text()), {.timeout = 60s}});
   // Its line on the log shows that it waits in the roll call.
   const std::string log = ranks.folder() + "/log-" + std::to_string(killed);
-  testing::await_file(log, [](const std::string& text) { return text.find("waiting for the others") != text.npos; });
+  testing::await_file(log,
+                      [](const std::string& text) { return text.find("waiting for the other ranks") != text.npos; });
   ranks.kill(killed);
   const auto rest = ranks.run({{by_hand(1, 3, port.text())}, {by_hand(2, 3, port.text())}});
   const Report first = ranks.wait(zero);

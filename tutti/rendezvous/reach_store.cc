@@ -94,7 +94,7 @@ Error explain(Error error, const Identity& identity) {
         std::all_of(places->begin(), places->end(),
                     [](const transport::Address& place) { return transport::is_loopback(place); }))
       error.hint += std::string(error.hint.empty() ? "" : "; ") + identity.address.host +
-                    " is this very machine: if rank 0 runs on another one, give its address";
+                    " is this machine: if rank 0 runs on another one, give its address";
   }
   return error;
 }
@@ -231,13 +231,13 @@ Result<std::vector<transport::Address>> serving_addresses(const transport::Addre
   const std::string& first = all.front().host;
   const std::string what = wanted.host == first ? first : wanted.host + ", which is " + first + " here";
   if (std::any_of(all.begin(), all.end(), transport::is_wildcard))
-    return usage(
-        "rank 0 is to serve at " + wanted.host + " (" + source + "), which is no address that the others can dial",
-        "give one address; " + of_this_machine());
+    return usage("rank 0 is to serve at " + wanted.host + " (" + source +
+                     "), which is not an address that other ranks can connect to",
+                 "give one address; " + of_this_machine());
   std::erase_if(all, [](const transport::Address& address) { return !transport::is_local_address(address.host); });
   if (all.empty())
     return usage(
-        "rank 0 is to serve at " + what + " (" + source + "), but that is no address of this machine",
+        "rank 0 is to serve at " + what + " (" + source + "), but that is not an address of this machine",
         "start rank 0 on the machine that " + source + " names, or correct " + source + "; " + of_this_machine());
   // Outward before loopback, IPv4 before IPv6: `localhost` must be the same to all.
   std::stable_sort(all.begin(), all.end(), [](const transport::Address& a, const transport::Address& b) {

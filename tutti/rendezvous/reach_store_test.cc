@@ -26,10 +26,8 @@ TEST(Serving, NeverTheWildcard) {
   for (const char* host : {"0.0.0.0", "::", "0", "0x0", "00.0", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"}) {
     const auto places = serving_addresses(transport::Address{.host = host, .port = 7}, "the URL", OneHost::kYes);
     ASSERT_FALSE(places.ok()) << host;
-    EXPECT_THAT(
-        to_string(places.error()),
-        HasSubstr(
-            "(the URL), which is no address that the others can dial (hint: give one address; this machine has "));
+    EXPECT_THAT(to_string(places.error()), HasSubstr("(the URL), which is not an address that other ranks can connect "
+                                                     "to (hint: give one address; this machine has "));
   }
 }
 
@@ -37,7 +35,7 @@ TEST(Serving, SomebodyElsesAddressListsOurs) {
   const auto places = serving_addresses(transport::Address{.host = "203.0.113.9", .port = 7}, "the URL", OneHost::kNo);
   ASSERT_FALSE(places.ok());
   EXPECT_THAT(to_string(places.error()),
-              HasSubstr("rank 0 is to serve at 203.0.113.9 (the URL), but that is no address of this machine"));
+              HasSubstr("rank 0 is to serve at 203.0.113.9 (the URL), but that is not an address of this machine"));
 }
 
 TEST(Serving, LoopbackIsNoPlaceForSeveralHosts) {

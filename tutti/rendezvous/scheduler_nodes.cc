@@ -27,10 +27,9 @@ Result<std::optional<int>> number_of(const Environment& environment, std::initia
     if (!text) continue;
     const auto number = parse_int(*text);
     if (number && *number >= 0 && *number <= int(kMaxHosts)) return std::optional<int>(int(*number));
-    return Error{
-        .code = Code::kUsage,
-        .detail = std::string(variable) + " is '" + *text + "', which is no number that a scheduler would tell",
-        .hint = "unset it, or leave the scheduler out of it: --standalone"};
+    return Error{.code = Code::kUsage,
+                 .detail = std::string(variable) + " is '" + *text + "', which is not a count of a scheduler",
+                 .hint = "unset it, or ignore the scheduler: --standalone"};
   }
   return std::optional<int>();
 }
@@ -73,7 +72,7 @@ MaybeAllocation slurm_step(const Environment& environment, const std::string& jo
     return Error{.code = Code::kUsage,
                  .detail = "SLURM_NODEID is " + std::to_string(*node) + ", and the step has " + std::to_string(nodes) +
                            " nodes (SLURM_STEP_NUM_NODES, or SLURM_NNODES)",
-                 .hint = "srun sets them, and numbers nodes from 0; --standalone leaves Slurm out of it"};
+                 .hint = "srun sets them, and numbers nodes from 0; --standalone ignores Slurm"};
   Allocation found{.scheduler = "Slurm", .nodes = nodes, .node = node, .job = "slurm-" + job + "." + step};
   found.hosts = TUTTI_TRY(slurm_hosts(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}));
   if (int(found.hosts.size()) == nodes) found.first_host = found.hosts.front();
@@ -117,7 +116,7 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
   const auto path = lookup(environment, "PBS_NODEFILE");
   if (!path) return std::optional<Allocation>();
   Allocation found{.scheduler = "PBS", .job = "pbs-" + lookup(environment, "PBS_JOBID").value_or("job")};
-  const std::string hint = "is this a shell of the job, on the host where it began? --standalone leaves PBS out of it";
+  const std::string hint = "is this a shell of the job, on the host where it began? --standalone ignores PBS";
   const auto text = read_file(*path);
   if (!text.ok()) return Error{.code = Code::kUsage, .detail = "PBS_NODEFILE: " + text.error().detail, .hint = hint};
   for (const std::string& line : split(*text, '\n')) {
@@ -125,8 +124,7 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
     if (!host.empty()) add_slots(found, host, 1);
   }
   if (found.hosts.empty())
-    return Error{
-        .code = Code::kUsage, .detail = "PBS_NODEFILE is " + *path + ", and no host stands in it", .hint = hint};
+    return Error{.code = Code::kUsage, .detail = "PBS_NODEFILE is " + *path + ", which names no host", .hint = hint};
   found.nodes = int(found.hosts.size());
   found.first_host = found.hosts.front();
   // The script is task 1 of the first host; pbsdsh starts further ones. Some PBS write that in hexadecimal digits.
@@ -139,7 +137,7 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
                                  [&](const std::string& host) { return short_name(host) == short_name(names.host); });
   if (mine == found.hosts.end())
     return Error{.code = Code::kUsage,
-                 .detail = "this host, " + names.host + ", does not stand in " + *path + " (PBS_NODEFILE)",
+                 .detail = "this host, " + names.host + ", is not in " + *path + " (PBS_NODEFILE)",
                  .hint = "say which node it is: --node-rank R"};
   found.node = int(mine - found.hosts.begin());
   return std::optional(found);
@@ -161,7 +159,7 @@ MaybeAllocation script_on_first_host(Allocation found, const std::string& source
     if (!slots || *slots < 0 || *slots > int(kMaxHosts))
       return Error{.code = Code::kUsage,
                    .detail = source + ": \"" + words[i] + "\" is followed by no number of slots",
-                   .hint = "--standalone leaves " + found.scheduler + " out of it"};
+                   .hint = "--standalone ignores " + found.scheduler};
     if (*slots > 0) add_slots(found, words[i], int(*slots));
   }
   // Elsewhere this may be a task of the job, and its script may run tutti as well.
@@ -205,7 +203,7 @@ MaybeAllocation sge(const Environment& environment, const HostNames& names,
   if (!text.ok())
     return Error{.code = Code::kUsage,
                  .detail = "PE_HOSTFILE: " + text.error().detail,
-                 .hint = "is this a shell of the job, on the host where it began? --standalone leaves SGE out of it"};
+                 .hint = "is this a shell of the job, on the host where it began? --standalone ignores SGE"};
   std::vector<std::string> words;
   for (const std::string& line : split(*text, '\n')) {
     const auto of_line = words_of(line);

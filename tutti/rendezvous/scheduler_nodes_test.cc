@@ -114,13 +114,14 @@ TEST(SchedulerNodes, PbsListsAHostForEachSlot) {
 }
 
 TEST(SchedulerNodes, PbsFilesThatDoNotFitAreNamed) {
-  EXPECT_THAT(ask({{"PBS_NODEFILE", "/empty"}}).error().detail, HasSubstr("PBS_NODEFILE is /empty, and no host"));
+  EXPECT_THAT(ask({{"PBS_NODEFILE", "/empty"}}).error().detail,
+              HasSubstr("PBS_NODEFILE is /empty, which names no host"));
   EXPECT_THAT(ask({{"PBS_NODEFILE", "/gone"}}).error().detail, HasSubstr("PBS_NODEFILE: there is no file /gone"));
-  EXPECT_THAT(ask({{"PBS_NODEFILE", "/gone"}}).error().hint, HasSubstr("--standalone leaves PBS out of it"));
+  EXPECT_THAT(ask({{"PBS_NODEFILE", "/gone"}}).error().hint, HasSubstr("--standalone ignores PBS"));
   EXPECT_THAT(ask({{"SLURM_JOB_ID", "5"}, {"SLURM_NNODES", "x"}}).error().detail,
-              HasSubstr("SLURM_NNODES is 'x', which is no number that a scheduler would tell"));
+              HasSubstr("SLURM_NNODES is 'x', which is not a count of a scheduler"));
   EXPECT_EQ(ask({{"PBS_NODEFILE", "/var/spool/nodes"}, {"PBS_TASKNUM", "3"}}, {"n7", ""}).error().detail,
-            "this host, n7, does not stand in /var/spool/nodes (PBS_NODEFILE)");
+            "this host, n7, is not in /var/spool/nodes (PBS_NODEFILE)");
 }
 
 TEST(SchedulerNodes, ScriptsOfLsfAndSgeHaveToStartTheOthers) {

@@ -138,7 +138,7 @@ Result<std::optional<SchedulerVariables>> scheduler_of(const Environment& enviro
       (found->rank.value != pmi->rank.value || found->world_size.value != pmi->world_size.value))
     return Error{
         .code = Code::kMismatch,
-        .detail = "two launchers speak for this process and disagree: " + said(*found) + ", but " + said(*pmi),
+        .detail = "two launchers describe this process and disagree: " + said(*found) + ", but " + said(*pmi),
         .hint = "unset the variables of the one that did not start it, for example with env -u " + pmi->rank.variable};
   if (!found) found = pmi;
   if (!found) found = read_slurm(environment);

@@ -79,15 +79,14 @@ TEST(Init, WhatIsSaidOfTuttisEngineIsRefusedBesideAnother) {
     const std::string text = setting, name = text.substr(0, text.find('=')), value = text.substr(name.size() + 1);
     for (const char* engine : {"gloo", "mpi", "cpu:gloo,cuda:nccl"})
       EXPECT_EQ(init_with({{"TUTTI_ENGINE", engine}, {name, value}}, {}),
-                "Usage: " + text + " is for the engine tutti, and the bytes are carried by " +
+                "Usage: " + text + " is for the engine tutti, and the bytes are moved by " +
                     (engine == std::string("mpi") ? "mpi" : "gloo") +
                     " (hint: leave it out, or take the engine tutti)");
     EXPECT_EQ(init_with({{"TUTTI_ENGINE", "cpu:tutti,cuda:nccl"}, {name, value}}, {}), "") << setting;
   }
-  EXPECT_EQ(
-      init_with({{"TUTTI_ALGORITHM", "ring"}}, {.transport = "shm", .engine = "gloo"}),
-      "Usage: the transport shm, TUTTI_ALGORITHM=ring are for the engine tutti, and the bytes are carried by gloo "
-      "(hint: leave them out, or take the engine tutti)");
+  EXPECT_EQ(init_with({{"TUTTI_ALGORITHM", "ring"}}, {.transport = "shm", .engine = "gloo"}),
+            "Usage: the transport shm, TUTTI_ALGORITHM=ring are for the engine tutti, and the bytes are moved by gloo "
+            "(hint: leave them out, or take the engine tutti)");
   EXPECT_EQ(
       init_with({{"TUTTI_TRANSPORT", "auto"}, {"TUTTI_ALGORITHM", ""}, {"TUTTI_TIMEOUT", "5s"}}, {.engine = "gloo"}),
       "");

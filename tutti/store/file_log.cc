@@ -151,7 +151,7 @@ Status check_private(int fd, const std::string& path) {
   const auto refuse = [&](std::string why, std::string hint) {
     return Error{.code = Code::kRefused,
                  .detail = "the store file " + path + " " + std::move(why) +
-                           ", so it cannot be told from one that a stranger made",
+                           ", so it cannot be told apart from a file of another user",
                  .hint = std::move(hint)};
   };
   if (info.st_uid != ::geteuid())
@@ -163,7 +163,7 @@ Status check_private(int fd, const std::string& path) {
   if ((info.st_mode & 077) != 0) {
     char mode[8];
     std::snprintf(mode, sizeof mode, "%04o", unsigned(info.st_mode & 07777));
-    return refuse("has mode " + std::string(mode) + ", which lets others in",
+    return refuse("has mode " + std::string(mode) + ", which lets other users read or write it",
                   "tutti makes it with mode 0600: choose another folder or remove the file; where a file system keeps "
                   "no modes, meet at tcp://");
   }
@@ -187,7 +187,7 @@ Fd watch_changes(const std::string& path, std::uint32_t events, bool remote) {
   if (remote) return {};
   Fd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (fd && ::inotify_add_watch(fd.get(), path.c_str(), events) >= 0) return fd;
-  log::debug("no inotify for " + path + ": looking every 100 ms instead");
+  log::debug("no inotify for " + path + ": checking every 100 ms instead");
   return {};
 }
 
@@ -214,7 +214,7 @@ Status remove_stale(const std::string& path) {
   const auto header = TUTTI_TRY(read_header(old.get(), path));
   struct stat info;
   if (!header && (::fstat(old.get(), &info) != 0 || info.st_size != 0 || !S_ISREG(info.st_mode)))
-    return invalid_argument(path + " exists and is no store file", "give the path of a file that does not exist");
+    return invalid_argument(path + " exists and is not a store file", "give the path of a file that does not exist");
   if (header && has_living_owner(old.get()))
     return Error{.code = Code::kAddressInUse,
                  .detail = "the store file " + path + " is in use by " + whose(*header),
@@ -257,7 +257,7 @@ Result<std::unique_ptr<FileLog>> FileLog::create(const std::string& path, const 
 
 Result<FileLog::Attempt> FileLog::try_join(const std::string& path, const std::string& job) {
   Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file && errno == ENOENT) return Attempt{.why_not = "no such file appeared"};
+  if (!file && errno == ENOENT) return Attempt{.why_not = "the file did not appear"};
   if (!file) return file_error(errno, "open", path);
   auto header = TUTTI_TRY(read_header(file.get(), path));
   struct stat info;
@@ -265,7 +265,7 @@ Result<FileLog::Attempt> FileLog::try_join(const std::string& path, const std::s
     return Attempt{.why_not = "the file there is empty"};  // made by mktemp
   if (!header)
     return Error{.code = Code::kCorrupt,
-                 .detail = path + " is no store file",
+                 .detail = path + " is not a store file",
                  .hint = "give the path of a file that does not exist"};
   if (!has_living_owner(file.get()))
     return Attempt{.why_not = "the file there is stale, left by " + whose(*header) + ", which has ended"};
@@ -366,7 +366,7 @@ Result<std::uint64_t> FileLog::append(std::string_view payload) {
   if (payload.size() > kMaxPayload || offset + kRecordHeader + payload.size() > kMaxFileBytes)
     return Error{.code = Code::kLimit,
                  .detail = "the store file " + path_ + " has reached " + std::to_string(offset) + " bytes",
-                 .hint = "a file is for ranks to meet at; for lasting traffic use tcp://"};
+                 .hint = "a store file is for the rendezvous of ranks; for lasting traffic use tcp://"};
   std::string record;
   put(record, std::uint32_t(payload.size()));
   put(record,

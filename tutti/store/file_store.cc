@@ -92,7 +92,7 @@ Result<Reply> FileStore::call(const StoreRequest& request, Deadline deadline, co
     case Op::kGatherAll:
       return meet(request, deadline, waiting);
   }
-  return Error{.detail = "an operation without a meaning"};
+  return Error{.detail = "an unknown operation"};
 }
 
 Result<Reply> FileStore::change(const StoreRequest& request, Deadline deadline) {

@@ -114,8 +114,8 @@ TEST_F(FileStoreTest, LivingOwnerKeepsOthersOut) {
 
 TEST_F(FileStoreTest, FileOfSomebodyElseIsNotTouched) {
   std::ofstream(path_) << "my thesis";
-  EXPECT_THAT(to_string(FileStore::create(path_, "job").error()), HasSubstr("exists and is no store file"));
-  EXPECT_THAT(to_string(FileStore::join(path_, "job", soon_in_file()).error()), HasSubstr("is no store file"));
+  EXPECT_THAT(to_string(FileStore::create(path_, "job").error()), HasSubstr("exists and is not a store file"));
+  EXPECT_THAT(to_string(FileStore::join(path_, "job", soon_in_file()).error()), HasSubstr("is not a store file"));
   std::string text;
   std::getline(std::ifstream(path_), text);
   EXPECT_EQ(text, "my thesis");
@@ -128,8 +128,9 @@ TEST_F(FileStoreTest, FileThatOthersMayWriteIsRefused) {
     const auto joined = FileStore::join(path_, "job", soon_in_file());
     ASSERT_FALSE(joined.ok()) << std::oct << mode;
     EXPECT_EQ(joined.error().code, Code::kRefused);
-    EXPECT_THAT(to_string(joined.error()),
-                HasSubstr(", which lets others in, so it cannot be told from one that a stranger made"));
+    EXPECT_THAT(
+        to_string(joined.error()),
+        HasSubstr(", which lets other users read or write it, so it cannot be told apart from a file of another user"));
   }
   ASSERT_EQ(::chmod(path_.c_str(), 0600), 0);
   EXPECT_TRUE(FileStore::join(path_, "job", soon_in_file()).ok());

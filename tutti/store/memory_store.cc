@@ -164,7 +164,7 @@ Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, 
       if (caller.reply) return *std::move(caller.reply);
       if (waited) return timeout_error(request, missing, deadline);
       return deadline.error("it was carried out here, but the store's standby has not confirmed it",
-                            "the standby's machine cannot be reached; the job goes on once it counts as lost");
+                            "the standby's machine cannot be reached; the job continues once it counts as lost");
     }
     if (now() >= report_at) {
       next_report += from_seconds(report_every);

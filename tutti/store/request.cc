@@ -164,12 +164,12 @@ Status check_request(const StoreRequest& request) {
 }
 
 Error timeout_error(const StoreRequest& request, const Missing& missing, Deadline deadline) {
-  Error error = deadline.error("nothing came");
+  Error error = deadline.error("no answer came");
   error.operation = describe(request);
   if (request.rank >= 0) error.rank = request.rank;
   if (!missing.ranks.empty()) {
-    error.detail = ranks_words(missing.ranks) + " of " + std::to_string(request.size) + " did not come";
-    error.hint = "look at the logs of the missing ranks: they have ended, hang, or were never started";
+    error.detail = ranks_words(missing.ranks) + " of " + std::to_string(request.size) + " did not arrive";
+    error.hint = "read the logs of the missing ranks: they have ended, hang, or were never started";
   } else if (request.op == Op::kPop) {
     error.detail = "nothing was pushed";
   } else if (missing.keys.size() == 1 && request.keys.size() == 1) {

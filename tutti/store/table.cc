@@ -60,7 +60,7 @@ bool Table::park(Ticket ticket, StoreRequest& request, std::vector<Answer>& answ
   if (request.op == Op::kPop && !queues_.contains(request.keys[0])) lacking = &request.keys[0];
   if (lacking == nullptr) return false;
   if (pending_.size() >= kMaxWaiters) {
-    answers.push_back({{ticket}, failure(Code::kLimit, std::to_string(kMaxWaiters) + " calls wait already")});
+    answers.push_back({{ticket}, failure(Code::kLimit, std::to_string(kMaxWaiters) + " calls already wait")});
     return true;
   }
   (for_keys ? waiters_ : poppers_)[*lacking].push_back(ticket);
@@ -125,7 +125,7 @@ Reply Table::carry_out(StoreRequest& request, std::vector<Answer>& answers) {
     case Op::kGatherAll:
       break;  // submit() sends these to enter()
   }
-  return failure(Code::kInternal, "an operation without a meaning");
+  return failure(Code::kInternal, "an unknown operation");
 }
 
 Reply Table::get(const StoreRequest& request) const {
@@ -148,7 +148,7 @@ Reply Table::add(const StoreRequest& request, std::vector<Answer>& answers) {
     const auto held = parse_int(found->second);
     if (!held)
       return failure(Code::kInvalidArgument,
-                     "the key holds " + std::to_string(found->second.size()) + " bytes that are no decimal number");
+                     "the key holds " + std::to_string(found->second.size()) + " bytes that are not a decimal number");
     number = *held;
   }
   if (__builtin_add_overflow(number, request.number, &number))
@@ -287,7 +287,7 @@ void Table::enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answ
         failure(Code::kLimit, "the values of all ranks have more than " + bytes_text(kMaxCallBytes) + " in all"));
   if (const Status room = admit(0, bytes); !room.ok()) return turn_away(outcome(room));
   if (pending_.size() >= kMaxWaiters || barriers_.size() >= kMaxKeys)
-    return turn_away(failure(Code::kLimit, std::to_string(pending_.size()) + " calls wait already"));
+    return turn_away(failure(Code::kLimit, std::to_string(pending_.size()) + " calls already wait"));
 
   if (found == barriers_.end())
     found = barriers_.emplace(key, PendingBarrier{.op = request.op, .size = request.size}).first;

@@ -189,7 +189,8 @@ Result<std::optional<std::string>> Watch::read() {
   while (true) {
     const bool got = TUTTI_TRY(reader_.read(fd_.get()));
     if (const auto frame = TUTTI_TRY(reader_.next())) {
-      if (is(*frame, wire::Kind::kStandby)) return Error{.code = Code::kPeerLost, .detail = "the store serves no more"};
+      if (is(*frame, wire::Kind::kStandby))
+        return Error{.code = Code::kPeerLost, .detail = "the store no longer serves"};
       auto reply = TUTTI_TRY(wire::parse_reply(*frame));
       if (reply.error) return *reply.error;
       if (reply.values.size() != 1) return Error{.code = Code::kCorrupt, .detail = "the store answered no value"};
@@ -314,7 +315,7 @@ Result<Reply> TcpStore::converse(std::uint32_t id, const StoreRequest& request, 
       if (!sent.ok()) return fatal(sent.error());
       continue;
     }
-    if (is(**frame, wire::Kind::kStandby)) return Error{.code = Code::kPeerLost, .detail = "it serves no more"};
+    if (is(**frame, wire::Kind::kStandby)) return Error{.code = Code::kPeerLost, .detail = "it no longer serves"};
     if ((*frame)->id != id) continue;  // the answer to a progress question may trail the reply of an earlier call
     if (is(**frame, wire::Kind::kMissing)) {
       const auto missing = wire::parse_missing(**frame);

@@ -121,7 +121,7 @@ TEST_F(TcpStoreTest, RankThatIsGoneIsMissingAgain) {
   gone.join();
   const auto status = client(0)->barrier("b", 0, 3, Deadline::after_seconds(0.05));
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(to_string(status.error()), HasSubstr("barrier \"b\", rank 0: ranks 1, 2 of 3 did not come after"));
+  EXPECT_THAT(to_string(status.error()), HasSubstr("barrier \"b\", rank 0: ranks 1, 2 of 3 did not arrive after"));
 }
 
 TEST_F(TcpStoreTest, SecondProcessOfOneRankIsNamedAndTheFirstIsNotHarmed) {
@@ -232,7 +232,7 @@ TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreDifferentErrors) {
   EXPECT_THAT(refusal({.secret = transport::Secret::from_text("guess"), .job = "job"}),
               HasSubstr(where + " holds another secret (ours has fingerprint "));
   EXPECT_THAT(refusal({.secret = transport::Secret::none(), .job = "job"}),
-              HasSubstr(where + " demands the job's secret"));
+              HasSubstr(where + " requires the job's secret"));
   EXPECT_THAT(refusal({.secret = tcp_credentials().secret, .job = "job", .generation = 3}),
               HasSubstr(where + " is at generation 0 of the job, this process belongs to generation 3"));
 }

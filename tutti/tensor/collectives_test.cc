@@ -491,7 +491,7 @@ TEST(TensorWork, AnExceptionEndsTheOperationBeforeTheTensorsGo) {
   });
   EXPECT_EQ(outcomes[0].error, "the loss is NaN");
   EXPECT_TRUE(had_ended);
-  EXPECT_THAT(outcomes[1].error, HasSubstr("an exception drove this rank out of the call"));
+  EXPECT_THAT(outcomes[1].error, HasSubstr("an exception ended the call on this rank"));
 }
 
 TEST(TensorCollectives, AutogradSeesThatATensorWasWrittenTo) {

@@ -124,12 +124,13 @@ Result<std::string> read_text(const std::string& path) {
 Result<TraceJson> read_trace(const std::string& path) {
   const std::string text = TUTTI_TRY(read_text(path));
   if (const auto at = first_too_deep(text); at < text.size())
-    return Error{.code = Code::kCorrupt,
-                 .detail = fmt::format("{} is no Chrome trace: byte {} nests more than {} deep", path, at, kDeepest)};
+    return Error{
+        .code = Code::kCorrupt,
+        .detail = fmt::format("{} is not a Chrome trace: byte {} nests more than {} deep", path, at, kDeepest)};
   TraceJson file = TraceJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (file.is_array()) file = TraceJson{{"traceEvents", std::move(file)}};  // the format's other form
   if (file.is_discarded() || !file.is_object() || !file.contains("traceEvents") || !file["traceEvents"].is_array())
-    return Error{.code = Code::kCorrupt, .detail = path + " is no Chrome trace: it has no list traceEvents"};
+    return Error{.code = Code::kCorrupt, .detail = path + " is not a Chrome trace: it has no list traceEvents"};
   return file;
 }
 
@@ -208,7 +209,7 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
   for (const std::string& path : files) {
     std::error_code ignored;  // one that is not there is no other
     if (std::filesystem::equivalent(path, output, ignored))
-      return invalid_argument(path + " is to be read and to be written", "give another output");
+      return invalid_argument(path + " is both input and output", "give another output");
   }
   MergedTrace merged;
   std::optional<Output> out;  // made when there is something for it: what lies there may be all that is left of a run
@@ -229,7 +230,7 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
     const auto clock = wall_clock_of(file);
     double shift = 0;  // microseconds
     if (!clock) {
-      merged.notes.push_back(path + " does not say when its time 0 is: its times are unchanged");
+      merged.notes.push_back(path + " has no wall clock: its times are unchanged");
     } else if (origin) {
       shift = (*clock - *origin) * 1e6;
     } else {

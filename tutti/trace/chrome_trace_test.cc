@@ -151,7 +151,7 @@ TEST_F(MergeTraces, GivesEachFileProcessesOfItsOwn) {
   const auto all = merged();
   for (const auto& event : all.at("traceEvents")) pids.push_back(event.at("pid").dump());
   EXPECT_THAT(pids, ElementsAre("7", "\"gpu\"", "7", "1000000", "1000001", "1000000"));
-  EXPECT_THAT(done->notes, ElementsAre(HasSubstr("a.json does not say when its time 0 is"), HasSubstr("b.json")));
+  EXPECT_THAT(done->notes, ElementsAre(HasSubstr("a.json has no wall clock"), HasSubstr("b.json")));
 }
 
 TEST_F(MergeTraces, LeavesOutWhatNestsTooDeep) {
@@ -163,10 +163,11 @@ TEST_F(MergeTraces, LeavesOutWhatNestsTooDeep) {
       {file("deep.json", trace(100)), file("deeper.json", trace(101)), file("hole.json", nested(1000000))}, output_);
   ASSERT_TRUE(done.ok());
   EXPECT_EQ(done->events, 1u);
-  EXPECT_THAT(done->notes, ElementsAre(HasSubstr("deep.json does not say"),
-                                       HasSubstr("deeper.json is no Chrome trace: "
-                                                 "byte "),
-                                       HasSubstr("hole.json is no Chrome trace: byte 100 nests more than 100 deep")));
+  EXPECT_THAT(done->notes,
+              ElementsAre(HasSubstr("deep.json has no wall clock"),
+                          HasSubstr("deeper.json is not a Chrome trace: "
+                                    "byte "),
+                          HasSubstr("hole.json is not a Chrome trace: byte 100 nests more than 100 deep")));
 }
 
 TEST_F(MergeTraces, LeavesOutWhatIsNoTraceAndSaysSo) {
@@ -177,9 +178,9 @@ TEST_F(MergeTraces, LeavesOutWhatIsNoTraceAndSaysSo) {
   ASSERT_TRUE(done.ok());
   EXPECT_EQ(done->files, 1u);
   EXPECT_EQ(done->events, 1u);
-  EXPECT_THAT(done->notes, ElementsAre(HasSubstr("report.json is no Chrome trace: it has no list traceEvents"),
-                                       HasSubstr("torn.json is no Chrome trace"), HasSubstr("good.json does not say"),
-                                       HasSubstr("none.json")));
+  EXPECT_THAT(done->notes, ElementsAre(HasSubstr("report.json is not a Chrome trace: it has no list traceEvents"),
+                                       HasSubstr("torn.json is not a Chrome trace"),
+                                       HasSubstr("good.json has no wall clock"), HasSubstr("none.json")));
 }
 
 TEST_F(MergeTraces, SaysWhatIsWrong) {
@@ -205,8 +206,7 @@ TEST_F(MergeTraces, NeverWritesOverWhatItReads) {
   for (const auto& output : {b, other_name}) {
     const auto refused = merge_traces({a, b}, output);
     ASSERT_FALSE(refused.ok());
-    EXPECT_THAT(to_string(refused.error()),
-                HasSubstr("b.json is to be read and to be written (hint: give another output)"));
+    EXPECT_THAT(to_string(refused.error()), HasSubstr("b.json is both input and output (hint: give another output)"));
   }
   EXPECT_EQ(*read_file(b, 100), R"([{"ph":"X","pid":1,"ts":1}])");
 }

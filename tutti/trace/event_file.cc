@@ -139,7 +139,7 @@ void EventFile::write_out() {
   const Status written = write_all(fd_.get(), std::as_bytes(std::span(pending_)), path_);
   if (written.ok()) {
     written_ += pending_.size();
-    if (warned_) log::warn(fmt::format("{} is written again; {} values were lost", path_, lost_));
+    if (warned_) log::warn(fmt::format("{} can be written again; {} values were lost", path_, lost_));
     warned_ = false;
   } else {
     lost_ += pending_values_;

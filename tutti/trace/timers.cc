@@ -10,13 +10,13 @@
 namespace tutti {
 
 void Timer::start() {
-  TUTTI_REQUIRE(!runs_, "the timer \"", name_, "\" is started, but it runs already");
+  TUTTI_REQUIRE(!runs_, "the timer \"", name_, "\" is started, but it is already running");
   runs_ = true;
   begin_ = now();
 }
 
 void Timer::stop() {
-  TUTTI_REQUIRE(runs_, "the timer \"", name_, "\" is stopped, but it does not run");
+  TUTTI_REQUIRE(runs_, "the timer \"", name_, "\" is stopped, but it is not running");
   runs_ = false;
   sum_ += now() - begin_;
   ++count_;

@@ -58,12 +58,12 @@ TEST(Timers, StartingTwiceIsAMistake) {
                 timers["a"].start();
                 timers["a"].start();
               }),
-              HasSubstr("the timer \"a\" is started, but it runs already"));
+              HasSubstr("the timer \"a\" is started, but it is already running"));
   EXPECT_THAT(thrown([] {
                 Timers timers;
                 timers["a"].stop();
               }),
-              HasSubstr("the timer \"a\" is stopped, but it does not run"));
+              HasSubstr("the timer \"a\" is stopped, but it is not running"));
 }
 
 TEST(Timers, OverRanks) {

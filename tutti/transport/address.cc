@@ -77,14 +77,14 @@ std::vector<InterfaceAddress> interface_addresses() {
 }
 
 Error bad_text(std::string_view text, const std::string& why) {
-  return invalid_argument("\"" + std::string(text) + "\" is no address: " + why,
+  return invalid_argument("\"" + std::string(text) + "\" is not an address: " + why,
                           "write HOST:PORT, [IPV6]:PORT or unix:/PATH, for example 10.0.0.7:29500");
 }
 
 Result<std::uint16_t> parse_port(std::string_view whole, std::string_view port) {
   const auto number = parse_int(port);
   if (!number || *number < 0 || *number > 65535)
-    return bad_text(whole, "the port \"" + std::string(port) + "\" is no number from 0 to 65535");
+    return bad_text(whole, "the port \"" + std::string(port) + "\" is not a number from 0 to 65535");
   return std::uint16_t(*number);
 }
 
@@ -118,9 +118,9 @@ Result<Address> parse_address(std::string_view text, std::uint16_t default_port)
   if (address.host.empty()) return bad_text(whole, "the host is missing");
   if (address.host == "unix") return bad_text(whole, "the path is missing");  // printed, it would read as one
   if (address.host.find_first_of(" \t/@[]") != std::string::npos)
-    return bad_text(whole, "a host has no such characters");
+    return bad_text(whole, "a host name cannot contain these characters");
   if (address.is_v6() && !to_socket_address(address).ok())
-    return bad_text(whole, "\"" + address.host + "\" is no IPv6 address");
+    return bad_text(whole, "\"" + address.host + "\" is not an IPv6 address");
   return address;
 }
 
@@ -156,7 +156,7 @@ Result<SocketAddress> to_socket_address(const Address& address) {
   }
   AddressList list;  // IPv6, perhaps with a scope (fe80::1%eth0), which inet_pton does not read
   if (look_up(address, AI_NUMERICHOST, list) != 0 || !list)
-    return invalid_argument("\"" + address.host + "\" is no numeric address");
+    return invalid_argument("\"" + address.host + "\" is not a numeric address");
   std::memcpy(&result.storage, list->ai_addr, list->ai_addrlen);
   result.length = list->ai_addrlen;
   return result;
@@ -205,7 +205,7 @@ Result<std::vector<Address>> resolve(const Address& address) {
   }
   if (took >= kWorthTelling)
     log::warn("the address of host \"" + address.host + "\" came" + after +
-              ": the name servers of /etc/resolv.conf on this machine are slow; a line in /etc/hosts spares the wait");
+              ": the name servers of /etc/resolv.conf on this machine are slow; a line in /etc/hosts avoids the wait");
   std::vector<Address> found;
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
     SocketAddress socket_address;
@@ -305,7 +305,7 @@ Result<std::string> address_at(std::string_view wanted) {
   const auto subnet = bytes_of(std::string(wanted.substr(0, slash)));
   const auto bits = parse_int(wanted.substr(slash + 1));
   if (subnet.empty() || !bits || *bits < 0 || *bits > std::int64_t(subnet.size()) * 8)
-    return interface_usage("\"" + std::string(wanted) + "\" is no subnet, which reads 10.0.0.0/8 or fd00::/8", all);
+    return interface_usage("\"" + std::string(wanted) + "\" is not a subnet such as 10.0.0.0/8 or fd00::/8", all);
   for (const InterfaceAddress& here : all)
     if (starts_alike(bytes_of(here.host), subnet, int(*bits))) return here.host;
   return interface_usage("this machine has no address in " + std::string(wanted), all);

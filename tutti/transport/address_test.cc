@@ -29,15 +29,15 @@ TEST(Address, MistakesAreSentences) {
   EXPECT_THAT(mistake("unix"), HasSubstr("the path is missing")) << "with a port behind it, it would be a path";
   EXPECT_THAT(mistake(":80"), HasSubstr("the host is missing"));
   EXPECT_THAT(mistake("host:port"),
-              HasSubstr("\"host:port\" is no address: the port \"port\" is no number from 0 to 65535"));
-  EXPECT_THAT(mistake("host:65536"), HasSubstr("no number from 0 to 65535"));
-  EXPECT_THAT(mistake("host:-1"), HasSubstr("no number from 0 to 65535"));
+              HasSubstr("\"host:port\" is not an address: the port \"port\" is not a number from 0 to 65535"));
+  EXPECT_THAT(mistake("host:65536"), HasSubstr("not a number from 0 to 65535"));
+  EXPECT_THAT(mistake("host:-1"), HasSubstr("not a number from 0 to 65535"));
   EXPECT_THAT(mistake("[::1"), HasSubstr("the closing ] is missing"));
   EXPECT_THAT(mistake("[::1]80"), HasSubstr("after ] comes :PORT"));
-  EXPECT_THAT(mistake("1:2:3"), HasSubstr("is no IPv6 address"));
-  EXPECT_THAT(mistake("tcp://host:1"), HasSubstr("is no address"));
-  EXPECT_THAT(mistake("[[fe80]:80"), HasSubstr("a host has no such characters"));
-  EXPECT_THAT(mistake("a host:1"), HasSubstr("a host has no such characters"));
+  EXPECT_THAT(mistake("1:2:3"), HasSubstr("is not an IPv6 address"));
+  EXPECT_THAT(mistake("tcp://host:1"), HasSubstr("is not an address"));
+  EXPECT_THAT(mistake("[[fe80]:80"), HasSubstr("a host name cannot contain these characters"));
+  EXPECT_THAT(mistake("a host:1"), HasSubstr("a host name cannot contain these characters"));
 }
 
 TEST(Address, NumericTextResolvesToItself) {
@@ -103,7 +103,7 @@ TEST(Interface, AnErrorListsTheInterfacesThatExist) {
 
 TEST(Interface, NoSubnet) {
   for (const char* wrong : {"10.0.0.0/", "10.0.0.0/33", "/8", "::/129", "lo/8", "10.0.0.0/-1"})
-    EXPECT_THAT(text_of(address_at(wrong)), HasSubstr("is no subnet, which reads 10.0.0.0/8 or fd00::/8")) << wrong;
+    EXPECT_THAT(text_of(address_at(wrong)), HasSubstr("is not a subnet such as 10.0.0.0/8 or fd00::/8")) << wrong;
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ Error verdict_error(const std::string& server, const ReplyMessage& reply, Handsh
                      "this process is left over from before a restart, or started too early: start it again");
     case HandshakeVerdict::kOneInsecure:
       return credentials.secret.is_none()
-                 ? refused(server + " demands the job's secret, and this process was started without one",
+                 ? refused(server + " requires the job's secret, and this process was started without one",
                            "give it through TUTTI_SECRET or --secret-file instead of --insecure")
                  : refused(server + " runs without a secret (--insecure), and this process holds one (fingerprint " +
                                credentials.secret.fingerprint() + ")",
@@ -172,7 +172,7 @@ Result<ReplyMessage> read_reply(int fd, const std::string& server, Deadline dead
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) {
       if (!TUTTI_TRY(wait_readable(fd, deadline)))
-        return deadline.error(server + " took the connection but does not answer the handshake",
+        return deadline.error(server + " accepted the connection but does not answer the handshake",
                               "another program may hold that port, or the process there is stopped or very busy");
       continue;
     }
@@ -184,9 +184,9 @@ Result<ReplyMessage> read_reply(int fd, const std::string& server, Deadline dead
     const std::size_t known = std::min(have, kMagicSize);
     if (std::memcmp(bytes.data(), kReplyMagic, known) == 0) continue;
     if (std::memcmp(bytes.data(), kHelloMagic, known) == 0)
-      return refused(server + " sends back what it is sent: it is an echo service or a client, not a tutti server",
+      return refused(server + " sends back what it receives: it is an echo service or a client, not a tutti server",
                      "check the port");
-    return refused(server + " does not speak tutti's protocol: it said " + quote(std::span(bytes).first(have)),
+    return refused(server + " does not speak tutti's protocol: it sent " + quote(std::span(bytes).first(have)),
                    "another program holds that port: choose another one");
   }
   return std::bit_cast<ReplyMessage>(bytes);
@@ -233,7 +233,7 @@ namespace {
 // A fresh connection has room for these few bytes; if not, the peer is not worth a wait.
 Status send_now(int fd, std::span<const std::byte> bytes) {
   if (::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(bytes.size())) return {};
-  return Error{.code = Code::kPeerLost, .detail = "the client went away during the handshake"};
+  return Error{.code = Code::kPeerLost, .detail = "the client disconnected during the handshake"};
 }
 
 }  // namespace
@@ -263,12 +263,12 @@ Result<bool> ServerHandshake::fill(int fd, std::size_t size) {
     if (got <= 0 && stage_ == Stage::kHello && have_ == 0)  // a probe whether the port is open
       return Error{.code = Code::kPeerLost, .detail = "the client sent nothing"};
     if (got <= 0 && stage_ == Stage::kProof)  // who holds another secret says so: this one was ended, or cut off
-      return Error{.code = Code::kPeerLost, .detail = "the client left before it could prove that it holds the secret"};
-    if (got <= 0) return refused("the client left in the middle of its first message", "");
+      return Error{.code = Code::kPeerLost,
+                   .detail = "the client disconnected before it could prove that it holds the secret"};
+    if (got <= 0) return refused("the client disconnected in the middle of its first message", "");
     have_ += std::size_t(got);
     if (stage_ == Stage::kHello && std::memcmp(bytes_.data(), kHelloMagic, std::min(have_, kMagicSize)) != 0)
-      return refused("a stranger, who does not speak tutti's protocol, said " + quote(std::span(bytes_).first(have_)),
-                     "");
+      return refused("a client that does not speak tutti's protocol sent " + quote(std::span(bytes_).first(have_)), "");
   }
   return true;
 }
@@ -293,15 +293,16 @@ Status ServerHandshake::answer_hello(int fd) {
     return refuse(HandshakeVerdict::kOtherJob, "it belongs to another job, ours is \"" + credentials_.job + "\"",
                   "give each job its own port; if it is one job, all its nodes need the same name");
   if (message.role != std::uint8_t(role_))
-    return refuse(HandshakeVerdict::kOtherRole, "it wanted a connection of another kind");
+    return refuse(HandshakeVerdict::kOtherRole, "it asked for a connection of another kind");
   if (message.generation != credentials_.generation)
     return refuse(HandshakeVerdict::kOtherGeneration, "it belongs to generation " + std::to_string(message.generation) +
                                                           " of the job, ours is " +
                                                           std::to_string(credentials_.generation));
   if (((message.flags & kInsecureFlag) != 0) != credentials_.secret.is_none())
-    return refuse(HandshakeVerdict::kOneInsecure,
-                  credentials_.secret.is_none() ? "it holds a secret, we run without" : "it holds no secret",
-                  "start all processes of the job in the same way");
+    return refuse(
+        HandshakeVerdict::kOneInsecure,
+        credentials_.secret.is_none() ? "it holds a secret, and this process runs without one" : "it holds no secret",
+        "start all processes of the job in the same way");
 
   struct {
     ReplyMessage reply;

@@ -123,7 +123,7 @@ TEST(Handshake, EveryDifferenceHasItsSentenceOnBothSides) {
 
   other = ours();
   other.secret = Secret::none();
-  EXPECT_THAT(why(meet(other, ours()).client), HasSubstr("demands the job's secret"));
+  EXPECT_THAT(why(meet(other, ours()).client), HasSubstr("requires the job's secret"));
   EXPECT_THAT(why(meet(ours(), other).client),
               HasSubstr("runs without a secret (--insecure), and this process holds one"));
   EXPECT_THAT(why(meet(ours(), ours(), {.role = Role::kData}).client), HasSubstr("serves another purpose"));
@@ -131,19 +131,19 @@ TEST(Handshake, EveryDifferenceHasItsSentenceOnBothSides) {
 
 TEST(Handshake, ServersOfOtherKindsAreDifferentErrors) {
   EXPECT_THAT(why_not("HTTP/1.1 400 Bad Request\r\nServer: nginx\r\n"),
-              HasSubstr("does not speak tutti's protocol: it said \"HTTP/1.1 400 Bad"));
-  EXPECT_THAT(why_not("SSH-2.0-OpenSSH_9.2p1\r\n"), HasSubstr("it said \"SSH-2.0-OpenSSH"));
-  EXPECT_THAT(why_not("X"), HasSubstr("it said \"X\""));
-  EXPECT_THAT(why_not("\x01\x02"), HasSubstr("it said \"..\""));
+              HasSubstr("does not speak tutti's protocol: it sent \"HTTP/1.1 400 Bad"));
+  EXPECT_THAT(why_not("SSH-2.0-OpenSSH_9.2p1\r\n"), HasSubstr("it sent \"SSH-2.0-OpenSSH"));
+  EXPECT_THAT(why_not("X"), HasSubstr("it sent \"X\""));
+  EXPECT_THAT(why_not("\x01\x02"), HasSubstr("it sent \"..\""));
   EXPECT_THAT(why_not(""), HasSubstr("closed the connection during the handshake"));
-  EXPECT_THAT(why_not(record_hello()), HasSubstr("sends back what it is sent"));
+  EXPECT_THAT(why_not(record_hello()), HasSubstr("sends back what it receives"));
 }
 
 TEST(Handshake, SilentServerIsATimeout) {
   HandshakePair pair;
   const auto status = handshake_as_client(pair.client.get(), ours(), {}, Deadline::after_seconds(0.02));
   EXPECT_THAT(why(status), HasSubstr("Timeout: the store at "));
-  EXPECT_THAT(why(status), HasSubstr("took the connection but does not answer the handshake after"));
+  EXPECT_THAT(why(status), HasSubstr("accepted the connection but does not answer the handshake after"));
 }
 
 TEST(Handshake, StrangersAreTurnedAwayAtTheFirstWrongByteWithoutAnAnswer) {
@@ -157,7 +157,7 @@ TEST(Handshake, StrangersAreTurnedAwayAtTheFirstWrongByteWithoutAnAnswer) {
       EXPECT_TRUE(finished.ok() && !*finished) << "one right byte is no reason yet";
       continue;
     }
-    EXPECT_THAT(why(finished.status()), HasSubstr("a stranger, who does not speak tutti's protocol, said \"")) << text;
+    EXPECT_THAT(why(finished.status()), HasSubstr("a client that does not speak tutti's protocol sent \"")) << text;
     EXPECT_EQ(read_all(pair.client.get()), "");
   }
 }
@@ -184,7 +184,7 @@ TEST(Handshake, AClientThatLeavesIsNotSaidToHoldAnotherSecret) {
   const auto left = handshake.advance(pair.server.get());
   ASSERT_FALSE(left.ok());
   EXPECT_EQ(left.error().code, Code::kPeerLost);
-  EXPECT_EQ(left.error().detail, "the client left before it could prove that it holds the secret");
+  EXPECT_EQ(left.error().detail, "the client disconnected before it could prove that it holds the secret");
 }
 
 TEST(Handshake, RecordedConversationOpensNothing) {

@@ -71,7 +71,7 @@ Result<Secret> Secret::from_file(const std::string& path) {
   if (size < 0) return system_error(errno, "cannot read the secret file " + path);
   if (size > 4096)
     return invalid_argument("the secret file " + path + " has more than 4096 bytes",
-                            "32 random bytes as text are plenty: openssl rand -hex 32");
+                            "32 random bytes as text are enough: openssl rand -hex 32");
   const std::string_view secret = trim(std::string_view(text).substr(0, std::size_t(size)));
   if (secret.empty())
     return invalid_argument("the secret file " + path + " is empty", "for example: openssl rand -hex 32 > " + path);
@@ -81,7 +81,7 @@ Result<Secret> Secret::from_file(const std::string& path) {
 std::string Secret::warning() const {
   if (!short_) return {};
   return "the job's secret has fewer than " + std::to_string(kLeastCharacters) +
-         " characters: who can connect can find it by trying words; take a random one (openssl rand -hex 32)";
+         " characters: anybody who can connect can guess it; use a random one (openssl rand -hex 32)";
 }
 
 std::string Secret::fingerprint() const {

@@ -68,7 +68,7 @@ bool is_trusted(const ucred& process) { return process.uid == ::geteuid() || pro
 // An abstract name may have been taken by another user. kRefused unless a process of this user, or root, listens there.
 Status check_listener(int fd, const Address& address) {
   const auto listener = peer_process(fd);
-  if (!listener) return system_error(errno, "cannot tell who listens at " + to_string(address));
+  if (!listener) return system_error(errno, "cannot find out which user listens at " + to_string(address));
   if (is_trusted(*listener)) return {};
   return Error{.code = Code::kRefused,
                .detail = "pid " + std::to_string(listener->pid) + " of user id " + std::to_string(listener->uid) +
@@ -88,7 +88,7 @@ Error listen_error(int errno_value, const Address& address) {
                                            : "end that process, or give another port (0: any that is free)"};
   }
   if (errno_value == EADDRNOTAVAIL)
-    return invalid_argument("cannot listen at " + where + ": this is no address of this machine",
+    return invalid_argument("cannot listen at " + where + ": this is not an address of this machine",
                             "this machine has " + join(local_addresses(), ", "));
   return system_error(
       errno_value, "cannot listen at " + where,
@@ -157,7 +157,7 @@ void tell_of_stranger(const ucred& stranger, const Address& at) {
   const std::int64_t time = now().time_since_epoch().count();
   std::int64_t until = quiet_until.load();
   if (time < until || !quiet_until.compare_exchange_strong(until, time + kStrangersEvery.count())) return;
-  log::warn("turned away pid " + std::to_string(stranger.pid) + " of user id " + std::to_string(stranger.uid) + " at " +
+  log::warn("rejected pid " + std::to_string(stranger.pid) + " of user id " + std::to_string(stranger.uid) + " at " +
             to_string(at));
 }
 
@@ -261,11 +261,11 @@ Result<Fd> accept(const Listener& listener) {
       case EMFILE:
       case ENFILE:
         return Error{.code = Code::kLimit,
-                     .detail = "cannot take another connection at " + to_string(listener.address),
+                     .detail = "cannot accept another connection at " + to_string(listener.address),
                      .hint = "raise the limit of open files (ulimit -n)",
                      .errno_value = errno};
       default:
-        return system_error(errno, "cannot take a connection at " + to_string(listener.address));
+        return system_error(errno, "cannot accept a connection at " + to_string(listener.address));
     }
   }
 }

@@ -139,7 +139,7 @@ Result<Received> recv_fds(int socket, std::size_t max_fds, std::size_t bytes, De
     if (message.msg_flags & MSG_CTRUNC || received.fds.size() > max_fds)
       return Error{
           .code = Code::kLimit,
-          .detail = "more than " + std::to_string(max_fds) + " descriptors came, or this process may open no more",
+          .detail = "more than " + std::to_string(max_fds) + " descriptors arrived, or this process may not open more",
           .hint = "raise the limit of open files (ulimit -n)"};
   }
   return received;

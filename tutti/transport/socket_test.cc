@@ -76,7 +76,7 @@ TEST(Socket, PortInUseNamesTheHolder) {
 TEST(Socket, AddressOfAnotherMachineListsOurs) {
   const auto listener = listen({.host = "192.0.2.1"});
   ASSERT_FALSE(listener.ok());
-  EXPECT_THAT(to_string(listener.error()), HasSubstr("this is no address of this machine"));
+  EXPECT_THAT(to_string(listener.error()), HasSubstr("this is not an address of this machine"));
   EXPECT_THAT(to_string(listener.error()), HasSubstr("127.0.0.1"));
   EXPECT_THAT(to_string(listen({.host = "a-name", .port = 1}).error()),
               HasSubstr("a listener needs a numeric address"));

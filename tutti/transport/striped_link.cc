@@ -209,7 +209,7 @@ class StripedLink final : public Link {
         stream.coming.begin >= received_)
       return true;
     return Error{.code = Code::kMismatch,
-                 .detail = "sent bytes that are not the beginning of a chunk",
+                 .detail = "sent bytes that do not begin a chunk",
                  .hint = "TUTTI_STREAMS must be the same for all ranks",
                  .address = peer_address()};
   }

@@ -106,7 +106,7 @@ TEST(StripedLink, BytesThatAreNoChunk) {
   const iovec buffer{&byte, 1};
   Result<std::size_t> got = std::size_t(0);
   while (got.ok()) got = first->try_recv({&buffer, 1});
-  EXPECT_THAT(to_string(got.error()), HasSubstr("Mismatch: sent bytes that are not the beginning of a chunk"));
+  EXPECT_THAT(to_string(got.error()), HasSubstr("Mismatch: sent bytes that do not begin a chunk"));
 }
 
 }  // namespace

@@ -44,11 +44,12 @@ Result<Library> load(const std::string& name) {
         .detail = "the engine " + name + " cannot be loaded from " + path + ": " + (why ? why : "no reason given"),
         .hint = "install what it needs, or take another engine (TUTTI_ENGINE)"};
   }
-  return Error{.code = Code::kNotFound,
-               .detail = "the engine " + name + " is not here: there is no " + file + " in " + join(folders(), " or "),
-               .hint =
-                   "it is built where its library is found (docs/how-to/choose-an-engine.md); "
-                   "TUTTI_ENGINE_PATH names another folder"};
+  return Error{
+      .code = Code::kNotFound,
+      .detail = "the engine " + name + " is not installed: there is no " + file + " in " + join(folders(), " or "),
+      .hint =
+          "it is built if its library is found (docs/how-to/choose-an-engine.md); "
+          "TUTTI_ENGINE_PATH names another folder"};
 }
 
 Result<void*> load_checked(const std::string& name) {
@@ -78,7 +79,7 @@ Result<Engines> parse_engines(const std::string& text) {
     const auto &own = cpu ? kCpuEngines : kCudaEngines, &other = cpu ? kCudaEngines : kCpuEngines;
     if (std::find(other.begin(), other.end(), name) != other.end())
       return Error{.code = Code::kUsage,
-                   .detail = "the engine " + name + " does not carry the memory of a " + (cpu ? "CPU" : "GPU"),
+                   .detail = "the engine " + name + " does not support the memory of a " + (cpu ? "CPU" : "GPU"),
                    .hint = "as in cpu:tutti,cuda:nccl; for " + device + " there are " + join(own, ", ")};
     if (std::find(own.begin(), own.end(), name) == own.end())
       return Error{.code = Code::kUsage,
@@ -117,7 +118,7 @@ Status check_heeded(const Engines& engines, const std::string& transport) {
   const bool one = given.size() == 1;
   return Error{.code = Code::kUsage,
                .detail = join(given, ", ") + (one ? " is" : " are") +
-                         " for the engine tutti, and the bytes are carried by " + engines.cpu,
+                         " for the engine tutti, and the bytes are moved by " + engines.cpu,
                .hint = std::string("leave ") + (one ? "it" : "them") + " out, or take the engine tutti"};
 }
 

@@ -49,9 +49,9 @@ TEST(EngineNames, UnknownNamesAreExplained) {
   EXPECT_THAT(refusal("cpu:mpich"), HasSubstr("the engine is \"mpich\", which is not known (hint: did you mean mpi?)"));
   EXPECT_THAT(refusal("cuda:ncl"), HasSubstr("the engine is \"ncl\", which is not known (hint: did you mean nccl?)"));
   EXPECT_THAT(refusal("cuda:rocket"), HasSubstr("(hint: for cuda there are staged, nccl)"));
-  EXPECT_THAT(refusal("nccl"), HasSubstr("the engine nccl does not carry the memory of a CPU (hint: as in "
+  EXPECT_THAT(refusal("nccl"), HasSubstr("the engine nccl does not support the memory of a CPU (hint: as in "
                                          "cpu:tutti,cuda:nccl; for cpu there are tutti, gloo, mpi)"));
-  EXPECT_THAT(refusal("cuda:gloo"), HasSubstr("the engine gloo does not carry the memory of a GPU"));
+  EXPECT_THAT(refusal("cuda:gloo"), HasSubstr("the engine gloo does not support the memory of a GPU"));
   EXPECT_THAT(refusal("tpu:tutti"), HasSubstr("names the device \"tpu\" (hint: known are cpu and cuda, as in "
                                               "cpu:tutti,cuda:nccl)"));
 }
@@ -63,7 +63,7 @@ TEST(OpenBackend, ListsTheFoldersItSearched) {
   ::unsetenv("TUTTI_ENGINE_PATH");
   ASSERT_FALSE(opened.ok());
   EXPECT_THAT(to_string(opened.error()),
-              HasSubstr("the engine gloo is not here: there is no libtutti_gloo.so in /nowhere or /neither"));
+              HasSubstr("the engine gloo is not installed: there is no libtutti_gloo.so in /nowhere or /neither"));
 }
 
 TEST(OpenBackend, NamesTheFileOfAnotherVersion) {

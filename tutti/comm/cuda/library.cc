@@ -14,7 +14,7 @@ namespace {
 Error not_found(const LibraryQuery& query, const std::string& where, const std::string& last) {
   return Error{
       .code = Code::kNotFound,
-      .detail = query.called + " is not here: tried " + where + (last.empty() ? "" : "; the last said: " + last),
+      .detail = query.called + " cannot be loaded: tried " + where + (last.empty() ? "" : "; the last error: " + last),
       .hint = "install it, or name its folder: TUTTI_CUDA_PATH=/usr/local/cuda/lib64"};
 }
 

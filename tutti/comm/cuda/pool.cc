@@ -48,7 +48,7 @@ Result<Pinned> Pool::take(std::size_t bytes) {
   if (Status failed = runtime_.check(runtime_.cudaHostAlloc(&data, size, kPortable), "pin memory"); !failed.ok()) {
     Error error = failed.error();
     error.code = Code::kLimit;
-    error.detail += ", of which " + std::to_string(size) + " bytes were wanted to stage a call";
+    error.detail += ", of which " + std::to_string(size) + " bytes were needed to stage a call";
     return error;
   }
   memory.data = static_cast<std::byte*>(data);

@@ -103,7 +103,7 @@ class Event {
       runtime_->cudaGetLastError();
       return false;
     }
-    TUTTI_TRY(runtime_->check(code, "carry out what stood before it on the stream"));
+    TUTTI_TRY(runtime_->check(code, "run the earlier work of the stream"));
     return true;
   }
 

@@ -54,7 +54,7 @@ class StagedOperation final : public comm::Operation {
     if (!is_quiet()) {
       log::warn("a GPU still uses the buffers of " + to_string(request_) + " " +
                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kLetGo).count()) +
-                " s after the call has ended; their staging memory is given up");
+                " s after the call has ended; their staging memory is leaked");
       return;
     }
     for (Slot& slot : slots_) setup_.pool->give_back(slot.memory);

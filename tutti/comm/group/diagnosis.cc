@@ -15,7 +15,7 @@ constexpr const char* kWaitsKey = "waits";
 
 std::string awaited_text(const Request& request, const comm::Blockers& blockers) {
   if (blockers.ranks.empty())
-    return blockers.on_device ? detail::words("what stands before it on cuda:", request.device) : "its peers";
+    return blockers.on_device ? detail::words("earlier work on the stream of cuda:", request.device) : "its peers";
   std::vector<int> ranks = blockers.ranks;
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
@@ -100,7 +100,7 @@ void Diagnosis::add_stopped(Error& error) const {
   error.detail += stopped;
   if (error.limit < 0) return;  // a call that ended since its rank leaves has another hint
   error.hint = (stopped.empty() ? "do all ranks make the same calls in the same order? "
-                                : "kill -CONT lets a stopped process go on; ") +
+                                : "kill -CONT resumes a stopped process; ") +
                error.hint;
 }
 

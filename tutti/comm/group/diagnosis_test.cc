@@ -144,7 +144,7 @@ TEST(AwaitedText, NamesEachRankOnce) {
   EXPECT_EQ(awaited_text({}, blockers), "ranks 1-3");
   blockers = {};
   blockers.on_device = true;
-  EXPECT_EQ(awaited_text({.device = 2}, blockers), "what stands before it on cuda:2");
+  EXPECT_EQ(awaited_text({.device = 2}, blockers), "earlier work on the stream of cuda:2");
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ void GroupState::call_overdue(const Submission& call, const Submission& blocked)
   error.ranks = blockers.ranks;
   if (!call.deadline->expired()) {
     error.limit = -1;
-    error.hint = "this rank left the group with the call under way: wait() for every Work first";
+    error.hint = "this rank left the group while the call was in progress: wait() for every Work first";
   }
   call_failed(call.request, call.sequence,
               {.error = std::move(error), .evidence = Process::Evidence::kCause, .is_overdue = true});
@@ -223,7 +223,7 @@ Error GroupState::complete(Error error, const Request& request, std::uint64_t se
 }
 
 const char* GroupState::limit_text(const Request& request) const {
-  if (request.limit.count() != 0) return "the call came with this limit";
+  if (request.limit.count() != 0) return "the call set this limit";
   if (spec_.limit.count() != 0) return "the group was made with this timeout";
   return "TUTTI_TIMEOUT sets the limit";
 }
@@ -266,7 +266,7 @@ Status GroupState::monitored_barrier(Duration limit) {
 void GroupState::abort(Error error) { (void)failure_.fail({std::move(error), Process::Evidence::kCause}); }
 
 void GroupState::abandon(Submission& submission) {
-  const Error error{.code = Code::kAborted, .detail = "an exception drove this rank out of the call"};
+  const Error error{.code = Code::kAborted, .detail = "an exception ended the call on this rank"};
   (void)failure_.fail({complete(error, submission.request, submission.sequence), Process::Evidence::kCause});
   submission.done.wait(false, std::memory_order_acquire);
 }
@@ -275,9 +275,9 @@ void GroupState::leave(bool unwinding) {
   if (size() == 1) return;
   if (!queue_.is_idle()) {
     if (unwinding)
-      (void)failure_.fail(
-          {Error{.code = Code::kAborted, .detail = "an exception drove this rank out with calls under way"},
-           Process::Evidence::kCause});
+      (void)failure_.fail({Error{.code = Code::kAborted,
+                                 .detail = "an exception ended this rank's use of the group with calls in progress"},
+                           Process::Evidence::kCause});
     queue_.drain(now() + process_->farewell_timeout);
   }
   queue_.close();

@@ -49,17 +49,17 @@ Status MonitoredBarrier::run(Duration limit, const std::function<bool()>& is_end
   std::vector<int> late = ranks_in(verdict->substr(0, line));
 
   if (std::erase(late, spec_.rank) > 0) {
-    Error error{.code = Code::kTimeout, .detail = "this rank came too late"};
+    Error error{.code = Code::kTimeout, .detail = "this rank arrived too late"};
     if (!late.empty()) error.detail += ", as did " + ranks_words(late);
-    error.detail += ": the ranks that were there have given up";
-    error.hint = "give monitored_barrier a longer limit, or look at what this rank did before; the group goes on";
+    error.detail += ": the ranks that waited have timed out";
+    error.hint = "give monitored_barrier a longer limit, or check what this rank did before; the group stays usable";
     return complete(std::move(error));
   }
-  Error error = deadline.error(ranks_words(late) + (late.size() == 1 ? " has" : " have") + " not come");
+  Error error = deadline.error(ranks_words(late) + (late.size() == 1 ? " has" : " have") + " not arrived");
   error.ranks = late;
   const std::string known = known_of(late);
   error.detail += known.empty() ? verdict->substr(std::min(line + 1, verdict->size())) : known;
-  error.hint = "look at what they do instead: the group goes on, and they get this error when they come";
+  error.hint = "check what they do instead: the group stays usable, and they get this error when they arrive";
   return complete(std::move(error));
 }
 

@@ -206,7 +206,7 @@ Status Paths::learn_network(Deadline deadline) {
   if (!words.ok()) {
     Error error = words.error();
     if (error.code == Code::kTimeout)
-      error.detail = "has not told what it measured between its host and that of rank " + std::to_string(other);
+      error.detail = "did not report what it measured between its host and the host of rank " + std::to_string(other);
     return failed(std::move(error), 0);
   }
   process_.network.crowded = words->starts_with(kCrowded);

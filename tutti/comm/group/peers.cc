@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kLeftKey = "left";
 constexpr const char* kLeftInOrder = "has left and will not take part";
-constexpr const char* kFled = "was driven out by an exception and will not take part";
+constexpr const char* kFled = "left because of an exception and will not take part";
 constexpr const char* kSameCalls = "do all ranks make the same number of calls?";
 constexpr Duration kNotePatience = std::chrono::seconds(1);
 constexpr Duration kDeparturePatience = std::chrono::milliseconds(200);
@@ -39,11 +39,11 @@ std::optional<Trouble> Peers::departure_of(int peer) const {
       return Trouble{error, Evidence::kCause};
     case transport::Host::Peer::kFled:
       error.detail = pid + kFled;
-      error.hint = "its own output says which";
+      error.hint = "its own output shows the exception";
       return Trouble{error, Evidence::kLoss};
     case transport::Host::Peer::kLost:
-      error.detail = pid + "has died: it was killed, crashed, or ended without leaving";
-      error.hint = "its own output may say why";
+      error.detail = pid + "has exited: it was killed, crashed, or ended without leaving the group";
+      error.hint = "its own output may show why";
       return Trouble{error, Evidence::kLoss};
   }
   return {};

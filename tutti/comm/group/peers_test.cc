@@ -41,7 +41,7 @@ TEST_F(PeersOfRank0, ARankThatDies) {
   const auto departure = peers.departure_of(1);
   ASSERT_TRUE(departure);
   EXPECT_EQ(departure->error.peer, 1);
-  EXPECT_THAT(departure->error.detail, HasSubstr("has died"));
+  EXPECT_THAT(departure->error.detail, HasSubstr("has exited"));
   EXPECT_EQ(departure->evidence, Process::Evidence::kLoss);
   EXPECT_TRUE(peers.is_anybody_lost());
   EXPECT_FALSE(peers.has_left(1));
@@ -61,7 +61,7 @@ TEST_F(PeersOfRank0, ALinkThatEndsIsExplainedByTheDepartureOfItsPeer) {
   EXPECT_EQ(peers.explain(ended).error.detail, "closed the link");
   processes_[1].host->goodbye(true);
   const Trouble trouble = peers.explain(ended);
-  EXPECT_THAT(trouble.error.detail, HasSubstr("was driven out by an exception"));
+  EXPECT_THAT(trouble.error.detail, HasSubstr("left because of an exception"));
   EXPECT_EQ(trouble.error.operation, "barrier #3");
   EXPECT_EQ(peers.explain(Error{.code = Code::kMismatch}).evidence, Process::Evidence::kCause);
 }

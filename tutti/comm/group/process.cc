@@ -67,7 +67,7 @@ std::string Process::root_cause(const Error& mine, std::uint64_t group, Evidence
     if (reached.ok()) (void)store->compare_set(kErrorKey, std::nullopt, cause.value_or(sentence));
   }
   if (!cause && !reached.ok() && reached.error().code == Code::kPeerLost && !launcher && evidence != Evidence::kCause)
-    cause = "rank 0, which served the job's store, is gone";
+    cause = "rank 0, which served the job's store, has exited";
   return cause && *cause != sentence ? *cause : std::string();
 }
 

@@ -43,7 +43,7 @@ std::optional<Error> compare(const CallHeader& came, const CallHeader& expected,
   if (came.magic != expected.magic || came.kind > Kind::kRecv || came.dtype > DType::kC128 ||
       came.op > ReduceOp::kPremulSum || came.algorithm > kLastAlgorithm) {
     return Error{.code = Code::kMismatch,
-                 .detail = "sent bytes that are not the beginning of a call",
+                 .detail = "sent bytes that do not begin a call",
                  .hint = "the two ranks run different programs, or machines of different byte order",
                  .peer = peer};
   }

@@ -78,7 +78,7 @@ TEST(CallHeader, ForeignBytesAreRejected) {
   const CallHeader expected = came;
   came.magic = 0x20544547;
   EXPECT_EQ(to_string(*compare(came, expected, kSum, 1)),
-            "Mismatch: rank 1 sent bytes that are not the beginning of a call (hint: the two ranks run different "
+            "Mismatch: rank 1 sent bytes that do not begin a call (hint: the two ranks run different "
             "programs, or machines of different "
             "byte order)");
   came = expected;

@@ -96,7 +96,7 @@ Status end_asking(transport::Link& link, Deadline deadline) {
 Status answer_network(transport::Link& link, Deadline deadline) {
   std::vector<std::byte> message(kLong);
   for (;;) {
-    if (deadline.expired()) return deadline.error("the other side asks without end");
+    if (deadline.expired()) return deadline.error("the peer sends requests without end");
     TUTTI_TRY(recv_all(link, std::span(message).first(1), deadline));
     switch (Command(message[0])) {
       case kEnd:
@@ -111,7 +111,7 @@ Status answer_network(transport::Link& link, Deadline deadline) {
         break;
       default:
         return Error{.code = Code::kMismatch,
-                     .detail = "sent bytes that are no question about the network",
+                     .detail = "sent an invalid request of the network measurement",
                      .hint = "the two ranks run different programs"};
     }
   }
@@ -129,7 +129,7 @@ Result<LinkCost> from_words(const std::string& words) {
   const int figures =
       std::sscanf(words.c_str(), "%la %la %la%n", &cost.latency, &cost.bandwidth, &cost.overhead, &read);
   if (figures != 3 || std::size_t(read) != words.size() || !is_sensible(cost))
-    return Error{.code = Code::kMismatch, .detail = "rank 0 told \"" + words + "\" of the network"};
+    return Error{.code = Code::kMismatch, .detail = "rank 0 sent \"" + words + "\" as the measurement of the network"};
   return cost;
 }
 

@@ -68,7 +68,7 @@ class EndlessPeer : public transport::Link {
 TEST_F(Probe, AnsweringAnEndlessPeerFailsAtTheDeadline) {
   EndlessPeer peer;
   EXPECT_THAT(to_string(answer_network(peer, Deadline::after_seconds(0.01)).error()),
-              HasSubstr("the other side asks without end"));
+              HasSubstr("the peer sends requests without end"));
 }
 
 TEST_F(Probe, RejectsMalformedInputWithAReason) {
@@ -84,7 +84,8 @@ TEST_F(Probe, RejectsMalformedInputWithAReason) {
   std::byte nonsense{77};
   const iovec buffer{&nonsense, 1};
   ASSERT_TRUE(links_[0]->try_send({&buffer, 1}).ok());
-  EXPECT_THAT(to_string(answer_network(*links_[1], deadline_).error()), HasSubstr("no question about the network"));
+  EXPECT_THAT(to_string(answer_network(*links_[1], deadline_).error()),
+              HasSubstr("an invalid request of the network measurement"));
 }
 
 }  // namespace

@@ -212,7 +212,7 @@ Status PointToPoint::Peer::choose_target(const Recv& by) {
     kept.push_back({.header = header, .bytes = nullptr});
     return fail(Error{.code = Code::kLimit,
                       .detail = "has sent " + bytes_text(kept_bytes) + " that nobody receives (" + kept_tags() +
-                                ") ahead of what is awaited, at most " + bytes_text(kMostKept) + " are kept",
+                                ") ahead of the awaited message; at most " + bytes_text(kMostKept) + " are kept",
                       .hint = "receive in the order in which it is sent, or post those receives too"},
                 by.request, by.sequence);
   }
@@ -270,7 +270,7 @@ PointToPoint::Send::~Send() {
   std::erase(peer.sends, this);
   if (moved > 0 && peer.broken.ok()) {
     peer.broken = peer.fail(
-        Error{.code = Code::kAborted, .detail = "got the beginning of this message only: the send was given up"},
+        Error{.code = Code::kAborted, .detail = "got only the beginning of this message: the send was cancelled"},
         request, sequence);
   }
 }
@@ -300,9 +300,9 @@ PointToPoint::Recv::~Recv() {
     if (peer->target != this) continue;
     peer->target = nullptr;
     if (peer->broken.ok()) {
-      peer->broken = peer->fail(
-          Error{.code = Code::kAborted, .detail = "was heard to the middle of a message: the receive was given up"},
-          request, sequence);
+      peer->broken =
+          peer->fail(Error{.code = Code::kAborted, .detail = "sent only part of a message: the receive was cancelled"},
+                     request, sequence);
     }
   }
 }

@@ -160,7 +160,7 @@ TEST(PointToPoint, StoresNoMoreThanItsLimit) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(to_string(status.error()),
             "Limit: recv #1 (i32[1], from 0, tag 9): rank 0 at inproc has sent 80 MiB that nobody receives (tags 3, 4) "
-            "ahead of what is awaited, at most 64 "
+            "ahead of the awaited message; at most 64 "
             "MiB are kept (hint: receive in the order in which it is sent, or post those receives too)");
 }
 

@@ -80,7 +80,7 @@ Result<Topology> topology_from_sys(const CoreMask& allowed, const std::string& f
     core.numa = numa;
     core.cpus.push_back(cpu);
   }
-  if (cores.empty()) return Error{.code = Code::kSystem, .detail = "this process may run on no core at all"};
+  if (cores.empty()) return Error{.code = Code::kSystem, .detail = "this process may not run on any core"};
   Topology topology;
   for (auto& [key, core] : cores) topology.push_back(std::move(core));
   return topology;
@@ -93,7 +93,7 @@ Result<Bind> parse_bind(std::string_view text) {
   if (text == "numa") return Bind::kNuma;
   return Error{.code = Code::kUsage,
                .detail = "--bind needs core, socket, numa or none, not '" + std::string(text) + "'",
-               .hint = "core: each rank its own cores; socket, numa: all cores of one; none: as the system likes"};
+               .hint = "core: each rank its own cores; socket, numa: all cores of one; none: any core"};
 }
 
 std::vector<std::vector<int>> bind_ranks(const Topology& topology, Bind bind, int ranks) {

@@ -26,7 +26,8 @@ int numa_of(hwloc_obj_t core) {
 
 Result<Topology> topology_from_hwloc(const CoreMask& allowed) {
   hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return system_error(errno, "hwloc could not begin to look at this host");
+  if (hwloc_topology_init(&raw) != 0)
+    return system_error(errno, "hwloc could not start to read the topology of this host");
   const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(raw, &hwloc_topology_destroy);
   if (hwloc_topology_load(raw) != 0) return system_error(errno, "hwloc could not read the topology of this host");
   Topology cores;

@@ -49,8 +49,9 @@ Result<RunFolder> claim_logs(const AgentSpec& spec, const Round& round) {
                           round.number == 0 ? parse_node_info(first.about, first.ranks).run : "");
 }
 
-// "4 ranks, job J; set (yours win, --no-tune: none): OMP_NUM_THREADS=2 ...; removed 3 variables of another launcher
-// (RANK, ...)". `settings`: what the workers get and the user has not set; `removed`: names from remove_stale().
+// "4 ranks, job J; set (your values take precedence; --no-tune sets none): OMP_NUM_THREADS=2 ...; removed 3 variables
+// of another launcher (RANK, ...)". `settings`: what the workers get and the user has not set; `removed`: names from
+// remove_stale().
 std::string announcement(const Layout& layout, const std::string& job, const std::vector<Setting>& settings,
                          const std::vector<std::string>& removed) {
   std::string line = std::to_string(layout.here()) + (layout.here() == 1 ? " rank" : " ranks");
@@ -61,7 +62,8 @@ std::string announcement(const Layout& layout, const std::string& job, const std
   }
   line += ", job " + job;
   for (std::size_t i = 0; i < settings.size(); ++i)
-    line += (i ? " " : "; set (yours win, --no-tune: none): ") + settings[i].name + "=" + settings[i].value;
+    line += (i ? " " : "; set (your values take precedence; --no-tune sets none): ") + settings[i].name + "=" +
+            settings[i].value;
   if (!removed.empty())
     line += "; removed " + std::to_string(removed.size()) + (removed.size() == 1 ? " variable" : " variables") +
             " of another launcher (" + removed.front() + (removed.size() > 1 ? ", ...)" : ")");
@@ -153,7 +155,7 @@ Result<Round> Agent::join() {
 
 // A spare node that was not needed ends as the job did.
 Result<int> Agent::dismissed(const Error& error) {
-  consoles_.say("this node is not needed any more: " + error.detail);
+  consoles_.say("this node is no longer needed: " + error.detail);
   const RoundEnd& news = *nodes_.round_end();
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
@@ -181,7 +183,7 @@ Status Agent::start(Round round) {
       consoles_.say("the logs of an earlier job of this name are now in " + run_folder_->moved_to());
     status_.emplace(spec_.job, attempt_->round().node,
                     [this](Clock::time_point asked) { return attempt_->statuses(asked); });
-    if (!status_->trouble().empty()) consoles_.say("tutti status cannot ask this job: " + status_->trouble());
+    if (!status_->trouble().empty()) consoles_.say("tutti status cannot query this job: " + status_->trouble());
   }
   Environment environment = current_environment();
   const std::vector<std::string> removed = remove_stale(environment);
@@ -352,7 +354,7 @@ RoundEnd Agent::publish(Fault fault) {
 // Ranks that agree on a step to save at need each other until they have saved. So the other nodes learn of the signal
 // only once it is clear that the ranks here do not save.
 void Agent::publish_signal() {
-  nodes_.report({.text = this_node() + " was told to stop by " + signal_name(user_signal_),
+  nodes_.report({.text = this_node() + " was asked to stop by " + signal_name(user_signal_),
                  .code = 128 + user_signal_,
                  .final = true});
 }
@@ -375,7 +377,7 @@ void Agent::on_last_end() {
 void Agent::leave_job() {
   if (!others_save_until_) {
     others_save_until_ = Deadline::after(spec_.signal_grace);
-    consoles_.say("all ranks of this node have saved: it leaves the job, and the other nodes go on");
+    consoles_.say("all ranks of this node have saved: it leaves the job, and the other nodes continue");
   }
   if (nodes_.all_have_saved() || others_save_until_->expired()) others_save_until_.reset();
 }
@@ -450,8 +452,9 @@ std::string Agent::cause(int code) const {
   if (supervisor_lost_) return "the launcher of this node was killed";
   const std::optional<RoundEnd>& news = nodes_.round_end();
   if (news && news->kind == RoundEnd::Kind::kFault) return news->fault.text;
-  if (user_signal_ != 0) return this_node() + " was told to stop by " + signal_name(user_signal_);
-  return consoles_.output_lost() ? "what the ranks said could not be written" : "nobody read what the ranks said";
+  if (user_signal_ != 0) return this_node() + " was asked to stop by " + signal_name(user_signal_);
+  return consoles_.output_lost() ? "the output of the ranks could not be written"
+                                 : "nobody read the output of the ranks";
 }
 
 // Last, so that a hanging file system delays neither the messages nor the other nodes.

@@ -59,9 +59,9 @@ std::string place_text(const Fault& fault, int times) {
 Verdict judge(const RestartPolicy& policy, const std::vector<Fault>& past, const Fault& fault) {
   if (fault.final || policy.most == 0) return {};
   if (is_of_a_rank(fault) && fault.code == kExitUsage)
-    return {.reason = "no restart: exit code 2 means wrong usage, which a restart does not correct"};
+    return {.reason = "no restart: exit code 2 means wrong usage, which a restart does not fix"};
   if (is_of_a_rank(fault) && fault.code == kExitNoProgress)
-    return {.reason = "no restart: exit code 93 means that it would not help"};
+    return {.reason = "no restart: exit code 93 means that a restart would not help"};
   std::vector<Fault> own;
   std::copy_if(past.begin(), past.end(), std::back_inserter(own), is_of_a_rank);
   int times = 1;
@@ -71,7 +71,7 @@ Verdict judge(const RestartPolicy& policy, const std::vector<Fault>& past, const
   }
   if (is_of_a_rank(fault) && policy.same_place > 0 && times >= policy.same_place)
     return {.code = kExitNoProgress,
-            .reason = "no restart: " + place_text(fault, times) + ", so another would not help"};
+            .reason = "no restart: " + place_text(fault, times) + ", so another restart would not help"};
   const int used = int(past.size());
   if (used >= policy.most)
     return {.reason = policy.most == 1 ? "the one restart is used"
@@ -98,7 +98,7 @@ std::string saved_text(std::span<const WorkerEnd> ends, bool told) {
   for (const WorkerEnd& end : ends)
     if (end.exit.shell_code() == kExitSaved) saved.push_back(end.rank);
   return ranks_words(saved) + " left with code 75: their state is saved, and the job can be started again" +
-         (told ? "" : " (it was not told to stop here)");
+         (told ? "" : " (this node got no stop signal)");
 }
 
 }  // namespace tutti::launch

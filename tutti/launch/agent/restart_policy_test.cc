@@ -83,7 +83,7 @@ TEST(RestartPolicy, SomeEndsAreFinal) {
   usage.code = kExitUsage;
   hopeless.code = kExitNoProgress;
   EXPECT_THAT(judge(policy, {}, usage).reason, HasSubstr("wrong usage"));
-  EXPECT_THAT(judge(policy, {}, hopeless).reason, HasSubstr("it would not help"));
+  EXPECT_THAT(judge(policy, {}, hopeless).reason, HasSubstr("a restart would not help"));
 }
 
 TEST(RestartPolicy, ThePauseDoublesOnTheSpotAndHasNoise) {
@@ -124,7 +124,7 @@ TEST(Outcome, WhoSavedIsTold) {
   const std::vector ends = {with_code(0, 75), with_code(1, 0), with_code(2, 75)};
   EXPECT_EQ(saved_text(ends, true),
             "ranks 0, 2 left with code 75: their state is saved, and the job can be started again");
-  EXPECT_THAT(saved_text(ends, false), testing::EndsWith("again (it was not told to stop here)"));
+  EXPECT_THAT(saved_text(ends, false), testing::EndsWith("again (this node got no stop signal)"));
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ Status Workers::start(const AgentSpec& spec, const Round& round, const std::stri
   for (int local_rank = 0; local_rank < count; ++local_rank) {
     if (end_is_asked_for())  // thousands of ranks take a while
       return Error{.code = Code::kAborted,
-                   .detail = "a signal came when " + std::to_string(local_rank) + " of " + std::to_string(count) +
+                   .detail = "a signal arrived when " + std::to_string(local_rank) + " of " + std::to_string(count) +
                              " had been started"};
     TUTTI_TRY(start_one(spec, round, local_rank, flight_folder, interface, environment, consoles));
   }
@@ -152,7 +152,7 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
   if (!error_file.empty()) (void)unlink(error_file.c_str());  // of an earlier attempt
   auto made_page = ProgressPage::create();
   if (!made_page.ok() && local_rank == 0)
-    consoles.say("the ranks cannot be watched closely: " + to_string(made_page.error()));
+    consoles.say("the ranks cannot be monitored: " + to_string(made_page.error()));
   Fd page = made_page.ok() ? *std::move(made_page) : Fd();
   set_worker_variables(environment,
                        WorkerVariables{.rank = rank,

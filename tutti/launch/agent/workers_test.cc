@@ -54,7 +54,7 @@ TEST(Workers, AreNotStartedOnceTheUserWantsTheEnd) {
   const Status started = workers.start(spec, round, "", current_environment(), consoles);
   ASSERT_FALSE(started);
   EXPECT_EQ(started.error().code, Code::kAborted);
-  EXPECT_THAT(started.error().detail, HasSubstr("a signal came when 0 of 3 had been started"));
+  EXPECT_THAT(started.error().detail, HasSubstr("a signal arrived when 0 of 3 had been started"));
   EXPECT_FALSE(workers.any_alive());
   EXPECT_THAT(signals->read(),
               ::testing::UnorderedElementsAre(ArrivedSignal{SIGUSR1, getpid()}, ArrivedSignal{SIGTERM, getpid()}));

@@ -21,7 +21,7 @@ Result<std::string> own_address_toward(const transport::Address& there) {
   transport::SocketAddress own;
   if (!socket || ::connect(socket.get(), to.get(), to.length) != 0 ||
       ::getsockname(socket.get(), own.get(), &own.length) != 0)
-    return system_error(errno, "no way to " + there.host);
+    return system_error(errno, "no route to " + there.host);
   return transport::from_socket_address(own).host;
 }
 

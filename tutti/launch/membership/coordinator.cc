@@ -39,9 +39,9 @@ class Sleep {
   }
   bool just_over() const { return length_ > Duration(0) && now() - woke_ < kArbiterLimit; }
   std::string text() const {
-    return "was itself stopped for " + seconds_text(to_seconds(length_)) + ", longer than the " +
+    return "was stopped for " + seconds_text(to_seconds(length_)) + ", longer than the " +
            seconds_text(to_seconds(limit_)) +
-           " after which the others take it for lost (SIGSTOP, a debugger, or a machine that was suspended?)";
+           " after which the other nodes count it as lost (SIGSTOP, a debugger, or a machine that was suspended?)";
   }
 
  private:
@@ -114,7 +114,7 @@ Status Coordinator::resume() {
   table_.resume(*std::move(last), ended, now());
   if (!options_.predecessor.empty()) {
     center_->forget(number_of(options_.predecessor));
-    table_.lose(options_.predecessor, "is lost: it served the store, and another node does now", true, now());
+    table_.lose(options_.predecessor, "is lost: it served the store, which another node serves now", true, now());
   }
   return {};
 }
@@ -196,7 +196,7 @@ bool Coordinator::take_notes() {
 
 void Coordinator::read_note(const std::string& text) {
   auto note = parse_note(text);
-  if (!note) return options_.say("a node sent a message that is not understood: is it another version of tutti?");
+  if (!note) return options_.say("a node sent a message that cannot be parsed: does it run another version of tutti?");
   if (!note->join) {
     center_->forget(number_of(note->leave));
     return table_.leave(note->leave, now());
@@ -227,7 +227,7 @@ void Coordinator::look_for_silent() {
     if (options_.arbiter && !certain) missing_[id_of(number)] = now();
     table_.lose(id_of(number),
                 certain ? "is lost: its agent ended without leaving the job"
-                        : "is lost: nothing was heard of its agent for " + seconds_text(to_seconds(silence)),
+                        : "is lost: no heartbeat of its agent arrived for " + seconds_text(to_seconds(silence)),
                 certain, now());
   }
 }
@@ -267,7 +267,7 @@ void Coordinator::refuse(const MembershipStep& step) {
   expect_others();
   for (const std::string& key : own) {
     const Status told = insist([&] { return store_->set(key, text); });
-    if (!told.ok()) options_.say("this node could not learn why it is turned away: " + to_string(told.error()));
+    if (!told.ok()) options_.say("this node could not learn why it was rejected: " + to_string(told.error()));
   }
 }
 
@@ -314,7 +314,7 @@ void Coordinator::assign_all(const Participants& participants) {
     names.clear(), values.clear();
   }
   if (!told)
-    options_.say("the nodes could not be told of round " + std::to_string(participants.round) + ": " +
+    options_.say("the nodes could not be notified of round " + std::to_string(participants.round) + ": " +
                  to_string(told.error()));
 }
 

@@ -98,7 +98,7 @@ TEST_F(Coordinating, ASuccessorContinuesAfterTheLastRound) {
   CoordinatorOptions next = options("2", kSome);
   next.predecessor = "1";
   const auto second = Coordinator::claim(store_->clone(soon()).or_throw(), next, coordinator()).or_throw();
-  EXPECT_THAT(end_of(0).text, HasSubstr("(host-1) is lost: it served the store, and another node does now"));
+  EXPECT_THAT(end_of(0).text, HasSubstr("(host-1) is lost: it served the store, which another node serves now"));
   request("2", 2, kSome, 1);
   request("3", 2, kSome, 1);
   EXPECT_EQ(assignment("2", 2).round, 1) << "and it does not wait for the one that it took over from";

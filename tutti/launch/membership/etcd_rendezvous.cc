@@ -116,11 +116,11 @@ Status EtcdRendezvous::wait_out_cut(const CoordinatorAddress& coordinator, Deadl
   TUTTI_TRY(store_->set(keys::misses(coordinator.term, id_), ""));  // it may have heard this agent once more meanwhile
   const std::string who = "the coordinator, " + coordinator.host + " at " + coordinator.address;
   if (deadline.expired())
-    return deadline.error(who + ", is heard by etcd and not by this node",
+    return deadline.error(who + ", reaches etcd, but not this node",
                           "is the network between the nodes whole, also for UDP?");
   if (deadline.waited() < next_line) return {};
   next_line = deadline.waited() + kSayEvery;
-  options_.say("etcd hears " + who + ", and this node does not: waiting until it does, for " +
+  options_.say(who + ", reaches etcd, but not this node: waiting for its heartbeats, for " +
                seconds_text(deadline.waited()) + " of " + seconds_text(deadline.limit()));
   return {};
 }

@@ -267,7 +267,7 @@ Result<std::optional<Assignment>> Member::wait_for_assignment() {
     }
     if (heartbeat_ && heartbeat_->state() != HeartbeatState::kWell) {
       if (const Status heard = check_heartbeat(); !heard) return heard;
-      options_.say("the coordinator (" + coordinator_text_ + ") does not answer any more");
+      options_.say("the coordinator (" + coordinator_text_ + ") no longer answers");
       lose_coordinator();
       return std::optional<Assignment>();
     }
@@ -291,7 +291,7 @@ Result<std::optional<Assignment>> Member::read_assignment(const std::string& ans
   if (!assignment || !assignment->refused) (void)store_->remove(key);  // nobody reads it again; it only takes room
   if (assignment) return assignment;
   return Error{.code = Code::kMismatch,
-               .detail = "the coordinator (" + coordinator_text_ + ") sent an answer that is not understood",
+               .detail = "the coordinator (" + coordinator_text_ + ") sent an answer that cannot be parsed",
                .hint = "install the same version of tutti on all nodes"};
 }
 
@@ -329,7 +329,7 @@ Result<Round> Member::begin_round(const Assignment& assignment) {
   if (!participants || assignment.node >= int(participants->nodes.size()) ||
       participants->nodes[std::size_t(assignment.node)].id != id_)
     return Error{.code = Code::kMismatch,
-                 .detail = "the list of the nodes of round " + std::to_string(assignment.round) + " is not understood",
+                 .detail = "the list of the nodes of round " + std::to_string(assignment.round) + " cannot be parsed",
                  .hint = "install the same version of tutti on all nodes"};
   const JoinRequest& first = participants->nodes.front();
   const bool given = first.wanted == 0 && !options_.master_address.empty();
@@ -375,27 +375,28 @@ void Member::look_for_end() {
   }
   if (own_ && own_->is_over()) {
     own_.reset();
-    return lose_touch("does not coordinate the job any more");
+    return lose_touch("no longer coordinates the job");
   }
-  if (is_cut_off()) return lose_touch("hears fewer than half of the nodes, and a minority never goes on");
+  if (is_cut_off())
+    return lose_touch("receives heartbeats of fewer than half of the nodes, and a minority never continues");
   if (const auto elsewhere = serves_store() ? moved_to(nullptr) : std::nullopt)
-    return lose_touch("began a job of its own, which goes on at " + *elsewhere);
+    return lose_touch("began a job of its own, which continues at " + *elsewhere);
   if (!heartbeat_) return;
   switch (heartbeat_->state()) {
     case HeartbeatState::kWell:
       return;
     case HeartbeatState::kOut:
-      return lose_touch("was taken for lost by the coordinator, " + coordinator_text_);
+      return lose_touch("was counted as lost by the coordinator, " + coordinator_text_);
     case HeartbeatState::kSilent:
       if (const Status heard = check_heartbeat(); !heard && !limits_.fixed()) {
         watch_.reset();
         return end_with({.kind = RoundEnd::Kind::kFault,
                          .fault = {.text = this_node() + ": " + to_string(heard.error()), .code = kExitRendezvous}});
       }
-      return lose_touch("lost touch with the coordinator, " + coordinator_text_ + ": no heartbeat has come back for " +
+      return lose_touch("lost contact with the coordinator, " + coordinator_text_ + ": no heartbeat was answered for " +
                         seconds_text(to_seconds(heartbeat_->silence())));
     case HeartbeatState::kGone:
-      return lose_touch("lost touch with the coordinator, " + coordinator_text_ + ": its agent has ended");
+      return lose_touch("lost contact with the coordinator, " + coordinator_text_ + ": its agent has ended");
   }
 }
 

@@ -118,16 +118,16 @@ bool MembershipTable::contradicts(const JoinRequest& request) {
   if (request.note.release != TUTTI_VERSION) {
     const std::string& release = request.note.release;
     detail = describe_with_pid(request) + " runs " + (release.empty() ? "an older tutti" : "tutti " + release) +
-             ", but where the nodes meet it is tutti " TUTTI_VERSION;
+             ", but the coordinator runs tutti " TUTTI_VERSION;
     hint = "install the same release on all nodes";
   } else if (request.min != limits_.min || request.max != limits_.max) {
     detail = describe_with_pid(request) + " counts " + nnodes(request.min, request.max) +
-             " nodes (--nnodes), but where the nodes meet " + nnodes(limits_.min, limits_.max) + " are expected";
+             " nodes (--nnodes), but the coordinator expects " + nnodes(limits_.min, limits_.max);
     hint = "give all nodes the same --nnodes";
   } else if (request.failover != limits_.failover) {
     const auto on = [](bool failover) { return failover ? "on" : "off"; };
     detail = describe_with_pid(request) + " has the failover of the store " + on(request.failover) +
-             ", but where the nodes meet it is " + on(limits_.failover);
+             ", but on the coordinator it is " + on(limits_.failover);
     hint = "give all nodes the same failover= in --rdzv-conf";
   } else if (limits_.numbered && (request.wanted < 0 || request.wanted >= limits_.max)) {
     detail = describe_with_pid(request) + " is not one of " + nodes_text(std::size_t(limits_.max));
@@ -143,7 +143,7 @@ bool MembershipTable::contradicts(const JoinRequest& request) {
 void MembershipTable::refuse(const JoinRequest& request, Error error) {
   steps_.push_back({.kind = MembershipStep::Kind::kRefuse, .who = {request}, .error = error});
   if (error.code != Code::kMismatch) return;
-  error.detail = describe_with_pid(request) + " was turned away: " + error.detail;
+  error.detail = describe_with_pid(request) + " was rejected: " + error.detail;
   if (participants_.round >= 0) return say(error.detail);
   spoiled_ = error;
   refuse_all(std::move(error));
@@ -181,7 +181,7 @@ void MembershipTable::refuse_duplicate(const JoinRequest& duplicate, const std::
   const JoinRequest* const first = request_of(holder);
   refuse(duplicate, {.code = Code::kMismatch,
                      .detail = (first ? describe_with_pid(*first) : "node " + std::to_string(duplicate.wanted)) +
-                               " takes part already",
+                               " already takes part",
                      .hint = kOwnNumber});
 }
 
@@ -402,7 +402,7 @@ std::string MembershipTable::waiting_text(Time now) const {
     }
     std::sort(missing.begin(), missing.end());
     if (missing.size() > kMostNamed) missing.resize(kMostNamed);
-    if (minority()) text += "; fewer than half of the last round, and a minority never goes on";
+    if (minority()) text += "; fewer than half of the last round, and a minority never continues";
   } else if (limits_.numbered) {
     std::vector<int> numbers;
     for (int number = 0; number < limits_.max; ++number)

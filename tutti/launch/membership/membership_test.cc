@@ -173,8 +173,7 @@ TEST(MembershipTable, ASpareStepsInForALostNodeOnly) {
   table.come("a"), table.come("b");
   ASSERT_EQ(table.round(), "ab");
   table.come("c");
-  EXPECT_EQ(table.told(kSay),
-            "host-c at 10.0.0.3 joined and waits as a spare: 2 nodes take part, --nnodes allows 2\n");
+  EXPECT_EQ(table.told(kSay), "host-c at 10.0.0.3 joined and waits as a spare: 2 nodes take part, --nnodes allows 2\n");
   table.pass(seconds(100));
   EXPECT_EQ(table.told(kEndRound), "");
   table.fault(true), table.come("b");
@@ -210,7 +209,7 @@ TEST(MembershipTable, AMinorityNeverContinues) {
   table.come("a"), table.come("b");
   table.pass(seconds(50));
   EXPECT_EQ(table.round(), "");
-  EXPECT_THAT(table.waiting(), AllOf(HasSubstr("fewer than half of the last round, and a minority never goes on"),
+  EXPECT_THAT(table.waiting(), AllOf(HasSubstr("fewer than half of the last round, and a minority never continues"),
                                      HasSubstr("missing: node 2 (host-c at 10.0.0.3), lost, node 3")));
   table.come("d");  // the cut has healed
   EXPECT_EQ(table.round(), "abd");
@@ -276,10 +275,10 @@ TEST(MembershipTable, TwoOfOneNumberAreToldApart) {
   EXPECT_EQ(table.told(kRefuse), "") << "the first may be dead, which nobody knows yet";
   table.pass(seconds(4));
   EXPECT_THAT(table.told(kRefuse),
-              AllOf(HasSubstr("c: Mismatch: node 0 (host-a at 10.0.0.1, pid 71) takes part already (hint: every node "
+              AllOf(HasSubstr("c: Mismatch: node 0 (host-a at 10.0.0.1, pid 71) already takes part (hint: every node "
                               "needs its own --node-rank"),
-                    HasSubstr("a: Mismatch: node 0 (host-c at 10.0.0.3, pid 72) was turned away: node 0 (host-a at "
-                              "10.0.0.1, pid 71) takes part already")));
+                    HasSubstr("a: Mismatch: node 0 (host-c at 10.0.0.3, pid 72) was rejected: node 0 (host-a at "
+                              "10.0.0.1, pid 71) already takes part")));
 }
 
 TEST(MembershipTable, ADuplicateOfALivingNodeIsRefusedAtOnce) {
@@ -297,8 +296,8 @@ TEST(MembershipTable, ADuplicateOfALivingNodeIsRefusedAtOnce) {
   table.is_alive("a", table.time());
   EXPECT_EQ(table.told(kRefuse), "");
   table.is_alive("b", table.time());
-  EXPECT_THAT(table.told(kRefuse), HasSubstr("c: Mismatch: node 1 (host-b at 10.0.0.2) takes part already"));
-  EXPECT_THAT(table.told(kSay), HasSubstr("node 1 (host-c at 10.0.0.3) was turned away: node 1 (host-b"));
+  EXPECT_THAT(table.told(kRefuse), HasSubstr("c: Mismatch: node 1 (host-b at 10.0.0.2) already takes part"));
+  EXPECT_THAT(table.told(kSay), HasSubstr("node 1 (host-c at 10.0.0.3) was rejected: node 1 (host-b"));
   EXPECT_THAT(table.table().suspected(), IsEmpty());
   EXPECT_TRUE(table.table().running());
 }
@@ -307,7 +306,7 @@ TEST(MembershipTable, ADuplicateIsNoSpareWhenTheJobEnds) {
   TestedTable table({.min = 2, .max = 2, .numbered = true});
   table.come("a", 0), table.come("b", 1), table.come("c", 1);
   table.fault(false);
-  EXPECT_THAT(table.told(kRefuse), AllOf(HasSubstr("c: Mismatch: node 1 (host-b at 10.0.0.2) takes part already"),
+  EXPECT_THAT(table.told(kRefuse), AllOf(HasSubstr("c: Mismatch: node 1 (host-b at 10.0.0.2) already takes part"),
                                          Not(HasSubstr("the job has ended"))));
 }
 
@@ -334,12 +333,11 @@ TEST(MembershipTable, AllNodesLearnOfDifferentNnodes) {
   JoinRequest other = table.request_of("b", 1);
   other.min = other.max = 3;
   table.come(other);
-  EXPECT_THAT(
-      table.told(kRefuse),
-      AllOf(HasSubstr("b: Mismatch: node 1 (host-b at 10.0.0.2) counts 3 nodes (--nnodes), "
-                      "but where the nodes meet 2 are expected (hint: give all nodes the "
-                      "same --nnodes)"),
-            Not(HasSubstr("--node-rank")), HasSubstr("a: Mismatch: node 1 (host-b at 10.0.0.2) was turned away")));
+  EXPECT_THAT(table.told(kRefuse),
+              AllOf(HasSubstr("b: Mismatch: node 1 (host-b at 10.0.0.2) counts 3 nodes (--nnodes), but the coordinator "
+                              "expects 2 (hint: give all nodes the "
+                              "same --nnodes)"),
+                    Not(HasSubstr("--node-rank")), HasSubstr("a: Mismatch: node 1 (host-b at 10.0.0.2) was rejected")));
 }
 
 TEST(MembershipTable, AllNodesLearnThatOneHasTheFailoverSwitchedOff) {
@@ -348,10 +346,9 @@ TEST(MembershipTable, AllNodesLearnThatOneHasTheFailoverSwitchedOff) {
   JoinRequest other = table.request_of("b", 1);
   other.failover = false;
   table.come(other);
-  EXPECT_THAT(table.told(kRefuse),
-              AllOf(HasSubstr("b: Mismatch: node 1 (host-b at 10.0.0.2) has the failover of the store off, "
-                              "but where the nodes meet it is on"),
-                    HasSubstr("same failover= in --rdzv-conf")));
+  EXPECT_THAT(table.told(kRefuse), AllOf(HasSubstr("b: Mismatch: node 1 (host-b at 10.0.0.2) has the failover of the "
+                                                   "store off, but on the coordinator it is on"),
+                                         HasSubstr("same failover= in --rdzv-conf")));
 }
 
 TEST(MembershipTable, ANodeThatComesAfterAContradictionLearnsOfIt) {
@@ -360,7 +357,7 @@ TEST(MembershipTable, ANodeThatComesAfterAContradictionLearnsOfIt) {
   other.min = other.max = 3;
   table.come(other);
   table.come("a", 0);
-  EXPECT_THAT(table.told(kRefuse), HasSubstr("a: Mismatch: node 1 (host-b at 10.0.0.2) was turned away"));
+  EXPECT_THAT(table.told(kRefuse), HasSubstr("a: Mismatch: node 1 (host-b at 10.0.0.2) was rejected"));
 }
 
 TEST(MembershipTable, AllNodesLearnOfDifferentReleases) {
@@ -369,10 +366,11 @@ TEST(MembershipTable, AllNodesLearnOfDifferentReleases) {
   JoinRequest other = table.request_of("b");
   other.note.release = "0.0.9";
   table.come(other);
-  EXPECT_THAT(table.told(kRefuse),
-              AllOf(HasSubstr("b: Mismatch: host-b at 10.0.0.2 runs tutti 0.0.9, but where the nodes "
-                              "meet it is tutti " TUTTI_VERSION),
-                    HasSubstr("install the same release on all nodes"), HasSubstr("a: Mismatch: ")));
+  EXPECT_THAT(
+      table.told(kRefuse),
+      AllOf(
+          HasSubstr("b: Mismatch: host-b at 10.0.0.2 runs tutti 0.0.9, but the coordinator runs tutti " TUTTI_VERSION),
+          HasSubstr("install the same release on all nodes"), HasSubstr("a: Mismatch: ")));
   TestedTable running({.min = 1, .max = 2});
   running.come("a");
   running.pass(seconds(60));

@@ -25,7 +25,7 @@ Status parse_nnodes(const std::string& text, RendezvousOptions& options) {
   if (parts.size() > 2 || !min || !max || *min < 1 || *max > kMostNodes || *min > *max)
     return usage(
         "--nnodes needs a number of nodes from 1 to " + std::to_string(kMostNodes) + ", or MIN:MAX, not '" + text + "'",
-        "for example --nnodes 2, or --nnodes 1:4 for a job that goes on with fewer");
+        "for example --nnodes 2, or --nnodes 1:4 for a job that continues with fewer");
   options.min = int(*min), options.max = int(*max);
   return {};
 }
@@ -35,8 +35,8 @@ Result<RendezvousBackend> parse_backend(const std::string& text) {
   if (text == "elastic" || text == "c10d") return RendezvousBackend::kElastic;
   if (text == "etcd") return RendezvousBackend::kEtcd;
   if (text == "etcd-v2")
-    return usage("--rdzv-backend etcd-v2 speaks an interface that etcd has given up",
-                 "--rdzv-backend etcd speaks the present one, v3");
+    return usage("--rdzv-backend etcd-v2 uses an interface that etcd has removed",
+                 "--rdzv-backend etcd uses the current one, v3");
   static const std::string known[] = {"static", "elastic", "etcd"};
   return usage("--rdzv-backend '" + text + "' is not known",
                did_you_mean(nearest(text, known), "static, elastic (also c10d) or etcd"));
@@ -68,12 +68,12 @@ Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
       return {};
     }
     if (!address.ok() || address->is_unix() || address->host.empty() || port_zero)
-      return usage("--rdzv-endpoint '" + text + "' is no place to meet",
+      return usage("--rdzv-endpoint '" + text + "' is not an endpoint",
                    "HOST or HOST:PORT, for example 10.0.0.1:29400");
     all.push_back(to_string(*address));
   }
   if (!etcd && all.size() > 1)
-    return usage("--rdzv-endpoint names several places", "all nodes meet in one; only etcd has several");
+    return usage("--rdzv-endpoint names several endpoints", "all nodes need the same one; only etcd has several");
   options.endpoint = join(all, ",");
   return {};
 }
@@ -125,13 +125,12 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
       attempts = double(*count);
       if (!interval) interval = std::chrono::seconds(1);
     } else if (key == "is_host") {
-      options.is_host = TUTTI_TRY(true_or_false(key, value, "leave it out to find that out"));
+      options.is_host = TUTTI_TRY(true_or_false(key, value, "leave it out: tutti then finds out"));
     } else if (key == "failover") {
       if (options.backend == RendezvousBackend::kEtcd)
         return usage("--rdzv-conf failover is not for --rdzv-backend etcd, which replicates its own data",
                      "leave it out");
-      options.failover =
-          TUTTI_TRY(true_or_false(key, value, "false: the job needs the node that serves its store"));
+      options.failover = TUTTI_TRY(true_or_false(key, value, "false: the job needs the node that serves its store"));
     } else if (key == "close_timeout" || key == "read_timeout") {
       options.without_effect.push_back(key + " of --rdzv-conf");
     } else if (std::string* const field = field_of(key, options.etcd)) {

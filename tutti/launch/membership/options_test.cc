@@ -34,8 +34,8 @@ TEST(RendezvousOptions, APlaceHasThePortOfItsBackend) {
   EXPECT_EQ(read("2", "elastic", "[fd00::1]:7").endpoint, "[fd00::1]:7");
   EXPECT_THAT(refusal("2", "elastic"), HasSubstr("--rdzv-backend elastic needs --rdzv-endpoint"));
   EXPECT_THAT(refusal("2", "etcd"), HasSubstr("--rdzv-backend etcd needs --rdzv-endpoint"));
-  EXPECT_THAT(refusal("2", "elastic", "a,b"), HasSubstr("names several places"));
-  EXPECT_THAT(refusal("2", "elastic", "a:99999999"), HasSubstr("'a:99999999' is no place to meet"));
+  EXPECT_THAT(refusal("2", "elastic", "a,b"), HasSubstr("names several endpoints"));
+  EXPECT_THAT(refusal("2", "elastic", "a:99999999"), HasSubstr("'a:99999999' is not an endpoint"));
   EXPECT_THAT(refusal("1:2", "elastic", "10.0.0.1:0"),
               AllOf(HasSubstr("--rdzv-endpoint '10.0.0.1:0' asks for any free port, which the other nodes cannot know"),
                     HasSubstr("for example 10.0.0.1:29400; one node alone needs none: --standalone")));
@@ -54,7 +54,7 @@ TEST(RendezvousOptions, OneNodeMayHaveAnyPort) {
 TEST(RendezvousOptions, ABackendIsOneOfThree) {
   EXPECT_EQ(read("2", "etcd", "a").backend, RendezvousBackend::kEtcd);
   EXPECT_THAT(refusal("2", "elastik"), HasSubstr("'elastik' is not known (hint: did you mean elastic?)"));
-  EXPECT_THAT(refusal("2", "etcd-v2"), HasSubstr("--rdzv-backend etcd speaks the present one, v3"));
+  EXPECT_THAT(refusal("2", "etcd-v2"), HasSubstr("--rdzv-backend etcd uses the current one, v3"));
 }
 
 TEST(RendezvousOptions, AKeyCountsOrIsReportedOrIsRefused) {

@@ -24,10 +24,11 @@ namespace {
 constexpr auto kCopyLimit = std::chrono::seconds(10);  // for a copy of the store
 constexpr auto kStandbyPause = std::chrono::milliseconds(20);
 
-constexpr const char* kMinority = "this node hears fewer than half of the last round, and a minority never goes on";
+constexpr const char* kMinority =
+    "this node receives heartbeats of fewer than half of the last round, and a minority never continues";
 constexpr const char* kNobodyServes =
     "both nodes that have the store are lost, or the network is cut and fewer than a majority of the nodes of the "
-    "last round are on this side (of two nodes one is no majority): a minority never goes on";
+    "last round are on this side (of two nodes one is no majority): a minority never continues";
 
 class StoreRendezvous final : public Member {
  public:
@@ -198,7 +199,7 @@ StoreServer* StoreRendezvous::server() {
     back_to_primary();
     place_ = server_->address();
     address_ = to_string(place_);
-    options_.say("the store of the job is served here now, at " + address_ + ": nodes that come later join there");
+    options_.say("the store of the job is now served here, at " + address_ + ": nodes that join later do so there");
     redirect_from(former);
   }
   return server_.get();
@@ -216,7 +217,7 @@ void StoreRendezvous::redirect_from(const transport::Address& former) {
   if (!old.ok()) return;
   const Status stored = server_->local()->set(keys::kFormer, text);
   if (!stored)
-    return options_.say("nodes that come to the former address of the store will not be redirected: " +
+    return options_.say("nodes that connect to the former address of the store will not be redirected: " +
                         to_string(stored.error()));
   std::vector<transport::Address> places;
   for (const transport::Address& place : *old)
@@ -260,7 +261,7 @@ Status StoreRendezvous::settle_doubt(Deadline deadline) {
     if (is_demoted(deadline.at_most(kMemberTurn))) {
       stop_coordinating();
       store_.reset();
-      options_.say("the store of the job is not served here any more");
+      options_.say("the store of the job is no longer served here");
       redirect_.reset();
       server_.reset();
       return {};
@@ -301,8 +302,8 @@ Result<StoreRendezvous::Choice> StoreRendezvous::choose(const std::optional<Coor
 Status StoreRendezvous::wait_for_claim(Deadline deadline, double& next_line) {
   TUTTI_TRY(pause(kShortPause));
   if (deadline.expired())
-    return deadline.error("the store at " + address_ + " is there, but nobody coordinates the job",
-                          "is this another tutti's store? Give the job its own --rdzv-endpoint");
+    return deadline.error("the store at " + address_ + " answers, but no node coordinates the job",
+                          "does another job use this store? Give the job its own --rdzv-endpoint");
   if (deadline.waited() < next_line) return {};
   next_line = deadline.waited() + kSayEvery;
   options_.say("waiting for a coordinator of the job at " + address_);
@@ -401,7 +402,7 @@ Result<StorePair> StoreRendezvous::await_pair(const Participants& participants) 
     if (text.ok()) {
       if (auto pair = parse_store_pair(*text)) return *std::move(pair);
       return Error{.code = Code::kMismatch,
-                   .detail = "the message of the store's standby is not understood",
+                   .detail = "the message of the store's standby cannot be parsed",
                    .hint = "install the same version of tutti on all nodes"};
     }
     if (text.error().code != Code::kTimeout || deadline.expired()) return text.status();

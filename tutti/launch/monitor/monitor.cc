@@ -221,7 +221,7 @@ std::string Monitor::memory_text(const WorkerEnd& culprit, bool out_of_memory) c
   std::vector<std::string> parts;
   for (const WatchedRank& rank : ranks_) {
     if (rank.seen.rank != culprit.rank || rank.process.resident == 0) continue;
-    parts.push_back("it had " + bytes_text(rank.process.resident) + " at the last look, at most " +
+    parts.push_back("it had " + bytes_text(rank.process.resident) + " at the last check, at most " +
                     bytes_text(std::max(rank.process.most_resident, culprit.most_resident)));
   }
   if (parts.empty() && culprit.most_resident > 0)

@@ -59,7 +59,7 @@ RankStatus rank_of(const StatusJson& json) {
           .doing = words(json, "doing", ""),
           .seconds = real(json, "seconds", -1, kLongestReply, -1),
           .alarm = words(json, "alarm", ""),
-          .pulse = real(json, "pulse", -1, kLongestReply, -1),
+          .pulse = real(json, "since_progress", -1, kLongestReply, -1),
           .resident = std::uint64_t(whole(json, "resident", 0, INT64_MAX, 0))};
 }
 
@@ -83,8 +83,8 @@ template <class T, class Make>
 Result<T> parse(const std::string& text, const Make& make) {
   const auto bad = [] {
     return Error{.code = Code::kCorrupt,
-                 .detail = "an agent's status cannot be understood",
-                 .hint = "is its tutti of another release than this one (tutti --version)?"};
+                 .detail = "the status of an agent cannot be parsed",
+                 .hint = "does it run another release of tutti (tutti --version)?"};
   };
   const StatusJson json = StatusJson::parse(text, nullptr, false);
   if (json.is_discarded()) return bad();
@@ -162,7 +162,7 @@ std::string encode(const NodeStatus& status) {
                              {"waits", rank.waits},
                              {"doing", rank.doing},
                              {"seconds", rank.seconds},
-                             {"pulse", rank.pulse},
+                             {"since_progress", rank.pulse},
                              {"resident", rank.resident}});
     if (!rank.alarm.empty()) json["ranks"].back()["alarm"] = rank.alarm;
   }
@@ -224,7 +224,7 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
     for (const RankStatus& rank : node.ranks)
       if (!rank.alarm.empty()) say("rank " + std::to_string(rank.rank) + ": " + rank.alarm);
   std::vector<Column> columns = {{"RANK", true},   {"HOST", false},  {"PID", true},   {"STATE", false},
-                                 {"STEP", true},   {"STEP/S", true}, {"WAITS", true}, {"PULSE", true},
+                                 {"STEP", true},   {"STEP/S", true}, {"WAITS", true}, {"PROGRESS", true},
                                  {"MEMORY", true}, {"FOR", true},    {"DOING", false}};
   std::size_t rows = 0, all = 0;
   for (const NodeStatus& node : nodes) {
@@ -247,7 +247,7 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
     }
   }
   text += table_of(columns, rows, width);
-  if (rows < all) say("... and " + std::to_string(all - rows) + " ranks more");
+  if (rows < all) say("... and " + std::to_string(all - rows) + " more ranks");
   return text;
 }
 

@@ -53,18 +53,17 @@ TEST(NodeStatus, ThatIsNoneIsRefused) {
     EXPECT_FALSE(parse_node_status(text).ok()) << text;
     EXPECT_FALSE(parse_answer(text).ok()) << text;
   }
-  EXPECT_EQ(
-      to_string(parse_answer("x").error()),
-      "Corrupt: an agent's status cannot be understood (hint: is its tutti of another release than this one (tutti "
-      "--version)?)");
+  EXPECT_EQ(to_string(parse_answer("x").error()),
+            "Corrupt: the status of an agent cannot be parsed (hint: does it run another release of tutti (tutti "
+            "--version)?)");
 }
 
 TEST(Table, HasALineForEachRank) {
   const std::string text = status_table({node(1, 2), node(0, 2)}, 0, 0);
   EXPECT_THAT(text,
               AllOf(HasSubstr("job j: 4 ranks on 2 nodes, up 90 s, 1 restart\n"),
-                    HasSubstr("RANK  HOST  PID  STATE  STEP  STEP/S  WAITS   PULSE"),
-                    HasSubstr("   0  a     100  runs     12    9.50   93 %  250 ms   1 MiB  2 ms  all_reduce #42"),
+                    HasSubstr("RANK  HOST  PID  STATE  STEP  STEP/S  WAITS  PROGRESS"),
+                    HasSubstr("   0  a     100  runs     12    9.50   93 %    250 ms   1 MiB  2 ms  all_reduce #42"),
                     HasSubstr("\n   3  bb    101")));
 }
 
@@ -96,7 +95,7 @@ TEST(Table, FitsTheTerminalAndTellsOfNodesThatAreSilent) {
   NodeStatus silent = node(1, 0);
   silent.trouble = "has told nothing for 12 s";
   const std::string text = status_table({node(0, 9), silent}, 8, 40);
-  EXPECT_THAT(text, AllOf(HasSubstr("node 1 (bb): has told nothing for 12 s\n"), HasSubstr("... and 5 ranks more\n"),
+  EXPECT_THAT(text, AllOf(HasSubstr("node 1 (bb): has told nothing for 12 s\n"), HasSubstr("... and 5 more ranks\n"),
                           Not(HasSubstr("all_reduce"))));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
 }

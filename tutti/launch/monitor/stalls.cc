@@ -127,7 +127,7 @@ std::optional<Duration> HangLimit::warning() const {
 }
 
 std::string HangLimit::text() const {
-  if (given_) return "as --hang-timeout has it";
+  if (given_) return "set by --hang-timeout";
   return "learned: the ranks made progress every " + seconds_text(to_seconds(longest_)) + " or sooner";
 }
 
@@ -167,8 +167,8 @@ HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe
     if (pending.late.empty()) continue;
     // All ranks wait for one another: their calls are in different orders, or one is missing.
     cause.blamed = pending.late;
-    cause.text = waiting_text(pending.waiting) + " in " + pending.call + ", to which " + ranks_words(pending.late) +
-                 (pending.late.size() == 1 ? " has" : " have") + " not come, but " +
+    cause.text = waiting_text(pending.waiting) + " in " + pending.call + ", which " + ranks_words(pending.late) +
+                 (pending.late.size() == 1 ? " has" : " have") + " not joined, but " +
                  (pending.late.size() == 1 ? "waits" : "wait") + " elsewhere: " + doing(pending.late.front());
     return cause;
   }
@@ -181,7 +181,7 @@ HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe
     return cause;
   }
   cause.blamed = idle;
-  cause.text = "no rank is in a call, the program itself stands still: " + ranks_words(idle) +
+  cause.text = "no rank is in a call, the program itself makes no progress: " + ranks_words(idle) +
                (idle.size() == 1 ? " is" : " are") + " at: " + (idle.empty() ? "" : doing(idle.front()));
   return cause;
 }
@@ -200,13 +200,13 @@ std::optional<int> awaited_rank(const std::vector<RankSeen>& ranks) {
 std::string straggler_text(const Straggler& straggler) {
   const double share = straggler.seconds > 0 ? straggler.processor / straggler.seconds : 0;
   return "rank " + std::to_string(straggler.rank) + " (pid " + std::to_string(straggler.pid) + ") is slow: in " +
-         std::to_string(straggler.checks) + " of " + std::to_string(Stragglers::kChecks) + " looks at it (" +
+         std::to_string(straggler.checks) + " of " + std::to_string(Stragglers::kChecks) + " checks (" +
          seconds_text(straggler.seconds) + ") all other ranks of this node waited for it; it used " +
          std::to_string(std::lround(100 * share)) + " % of a core meanwhile" +
          (share < kBusy
               ? ", so it waits too: for its data, or for a core that a quota (cpu.max) or another program holds"
               : ": it has more to compute than the others, or a slower core; `perf top -p " +
-                    std::to_string(straggler.pid) + "` says what");
+                    std::to_string(straggler.pid) + "` shows it");
 }
 
 std::optional<Straggler> Stragglers::check(const std::vector<RankSeen>& ranks, bool standing) {

@@ -88,7 +88,7 @@ TEST(Hang, SeesThatRanksWaitForOneAnotherInTwoGroups) {
   const HangCause cause = explain_hang({a, b}, describe);
   EXPECT_THAT(cause.blamed, ElementsAre(1));
   EXPECT_THAT(cause.text, AllOf(HasSubstr("rank 0 waits in all_reduce #42"),
-                                HasSubstr("to which rank 1 has not come, but waits elsewhere"),
+                                HasSubstr("which rank 1 has not joined, but waits elsewhere"),
                                 HasSubstr("#7 (f32[4], sum) on group dp")));
 }
 
@@ -102,7 +102,7 @@ TEST(Hang, BlamesTheProgramWhereNobodyIsInACall) {
   const HangCause cause = explain_hang({rank(0, 42, kEnded), rank(1, 42, kEnded)}, describe);
   EXPECT_THAT(cause.blamed, ElementsAre(0, 1));
   EXPECT_THAT(cause.text,
-              HasSubstr("no rank is in a call, the program itself stands still: ranks 0, 1 are at: step 12"));
+              HasSubstr("no rank is in a call, the program itself makes no progress: ranks 0, 1 are at: step 12"));
 }
 
 TEST(Slow, IsTheOneThatAllOthersWaitFor) {
@@ -130,7 +130,7 @@ TEST(Limit, ThatWasGivenCountsFromTheStart) {
   const HangLimit limit(Duration(10s));
   EXPECT_EQ(limit.limit(), std::optional<Duration>(10s));
   EXPECT_EQ(limit.warning(), std::optional<Duration>(5s));
-  EXPECT_EQ(limit.text(), "as --hang-timeout has it");
+  EXPECT_EQ(limit.text(), "set by --hang-timeout");
   EXPECT_EQ(HangLimit(Duration(0)).limit(), std::nullopt);
   EXPECT_EQ(HangLimit(Duration(0)).warning(), std::nullopt);
 }
@@ -192,12 +192,12 @@ TEST(Stragglers, WaitTheOthersDo) {
 TEST(Stragglers, AreTheSentence) {
   Stragglers idle, busy;
   EXPECT_THAT(straggler_text(*observe(idle, Stragglers::kChecks)),
-              AllOf(HasSubstr("rank 1 (pid 101) is slow: in 60 of 60 looks at it (29.5 s) all other ranks of this node "
+              AllOf(HasSubstr("rank 1 (pid 101) is slow: in 60 of 60 checks (29.5 s) all other ranks of this node "
                               "waited for it; it used 10 % of a core meanwhile, so it waits too: "),
                     HasSubstr("a quota (cpu.max)")));
   EXPECT_THAT(straggler_text(*observe(busy, Stragglers::kChecks, false, 1)),
               HasSubstr("it used 100 % of a core meanwhile: it has more to compute than the others, or a slower core; "
-                        "`perf top -p 101` says what"));
+                        "`perf top -p 101` shows it"));
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ Result<std::string> ask_status(const std::string& path, Deadline deadline) {
     if (count == 0) break;
     answer.append(bytes, std::size_t(count));
   }
-  if (answer.empty()) return Error{.code = Code::kUnreachable, .detail = "the agent of the job hung up"};
+  if (answer.empty()) return Error{.code = Code::kUnreachable, .detail = "the agent of the job closed the connection"};
   return answer;
 }
 

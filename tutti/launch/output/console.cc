@@ -130,14 +130,14 @@ bool Consoles::lost_reader(bool running) {
     const std::string which = console == &output_ ? "standard output" : "standard error";
     if (cause != EPIPE) {
       output_lost_ = true;
-      say("cannot write to " + which + ": " + std::strerror(cause) + "; the job goes on, " +
+      say("cannot write to " + which + ": " + std::strerror(cause) + "; the job continues, " +
           (log_dir_.empty() ? "but its output there is lost" : "its output is in " + log_dir_));
     } else if (!log_dir_.empty()) {
-      say("the reader of our " + which + " is gone; the job goes on, its output is in " + log_dir_);
+      say("the reader of our " + which + " is gone; the job continues, its output is in " + log_dir_);
     } else if (!reader_gone_) {
       reader_gone_ = true;
       say("the reader of our " + which + " is gone" +
-          (running ? ": ending the job (hint: with --log-dir it would go on)" : ""));
+          (running ? ": ending the job (hint: with --log-dir it would continue)" : ""));
       must_end = running;
     }
   }

@@ -83,7 +83,7 @@ Status check_output(const OutputOptions& options) {
   if (options.prefix || (!options.json && !options.level)) return {};
   return Error{.code = Code::kUsage,
                .detail = std::string(options.json ? "--log-format json" : "--level") +
-                         " is about lines, and --no-prefix passes bytes on as they come",
+                         " works on lines, and --no-prefix passes bytes on unchanged",
                .hint = "leave out one of the two"};
 }
 

@@ -75,7 +75,8 @@ Result<Fd> lock_claim(const std::string& folder) {
     const Lock lock = file.ok() ? try_lock(*file, LOCK_EX) : Lock::kHeldByAnother;
     if (lock != Lock::kHeldByAnother && is_at(*file, folder + "/.claim")) return file;
     if (deadline.expired())
-      return deadline.error("the log folder " + folder + " is locked", "who has it? fuser " + folder + "/.claim");
+      return deadline.error("the log folder " + folder + " is locked",
+                            "which process holds it? fuser " + folder + "/.claim");
     std::this_thread::sleep_for(kClaimTurn);  // flock() has no deadline
   }
 }

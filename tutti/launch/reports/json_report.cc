@@ -29,7 +29,7 @@ const char* name_of(FailureRole role) {
     case FailureRole::kKilled:
     case FailureRole::kStopped:
     case FailureRole::kEnded:
-      return "innocent";
+      return "not_at_fault";
     case FailureRole::kFailedAsWell:
       return "failed as well";
   }
@@ -59,7 +59,7 @@ const std::set<std::string> kOfTheJob = {"job", "outcome", "code", "restarts"}; 
 const char* outcome_of(int code) {
   switch (code) {
     case 0:
-      return "ended well";
+      return "succeeded";
     case kExitSaved:
       return "saved";
     default:
@@ -72,7 +72,7 @@ Status write_in_place(const std::string& path, const std::string& text) {
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return system_error(errno, "cannot write the report to " + path);
   if (!S_ISREG(info.st_mode) && !S_ISCHR(info.st_mode))
-    return Error{.code = Code::kSystem, .detail = "cannot write the report to " + path + ", which is no file any more"};
+    return Error{.code = Code::kSystem, .detail = "cannot write the report to " + path + ", which is no longer a file"};
   if (S_ISREG(info.st_mode) && ::ftruncate(fd.get(), 0) != 0)
     return system_error(errno, "cannot write the report to " + path);
   return write_all(fd.get(), std::as_bytes(std::span(text)), path);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 TEST(JobReport, OfAJobThatEndedWell) {
   EXPECT_EQ(json::parse(job_report({.job = "j", .attempt = 1, .restarts = 1})),
-            json::parse(R"({"job": "j", "outcome": "ended well", "code": 0, "restarts": 1, "attempt": 1})"));
+            json::parse(R"({"job": "j", "outcome": "succeeded", "code": 0, "restarts": 1, "attempt": 1})"));
   EXPECT_EQ(json::parse(job_report({.job = "j", .attempt = 0, .code = 75}))["outcome"], "saved");
 }
 

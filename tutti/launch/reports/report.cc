@@ -54,7 +54,7 @@ std::string hint_of(const Failure& failure) {
   if (exit.signal == 0 && exit.code == 127)
     return "127 often means that a shell did not find a command or a library is missing";
   if (exit.signal == 0 && exit.code > 128 && exit.code <= 128 + SIGRTMAX)
-    return "a shell's way to say that its command died by " + signal_name(exit.code - 128);
+    return "a shell exits with this code when its command was killed by " + signal_name(exit.code - 128);
   for (const std::string& line : failure.last_lines)
     if (is_gloo_on_loopback(line))
       return "Gloo took a loopback address for that of a host, as /etc/hosts on Debian suggests (127.0.1.1): let "
@@ -129,11 +129,11 @@ std::vector<std::string> role_lines(const Failure& failure, const std::vector<Wo
   say(FailureRole::kSuspended, "suspended: ", " was stopped (SIGSTOP or a debugger): the others may have waited for it",
       " were stopped (SIGSTOP or a debugger): the others may have waited for them");
   if (!failed.empty()) lines.push_back(failed_as_well_text(failed, failure));
-  say(FailureRole::kStopped, "innocent: ", " was running and ended because of it",
+  say(FailureRole::kStopped, "not at fault: ", " was running and ended because of it",
       " were running and ended because of it");
-  const std::string killed = " ran on for " + seconds_text(failure.grace) + " after SIGTERM and needed SIGKILL";
-  say(FailureRole::kKilled, "innocent: ", killed.c_str(), killed.c_str());
-  say(FailureRole::kEnded, "innocent: ", " had ended well before", " had ended well before");
+  const std::string killed = " ran for another " + seconds_text(failure.grace) + " after SIGTERM and needed SIGKILL";
+  say(FailureRole::kKilled, "not at fault: ", killed.c_str(), killed.c_str());
+  say(FailureRole::kEnded, "not at fault: ", " had already ended with code 0", " had already ended with code 0");
   return lines;
 }
 
@@ -164,7 +164,7 @@ std::vector<std::string> alarm_lines(const Failure& failure) {
   for (const auto& [rank, seen] : failure.others) add(rank, seen);
   std::vector<std::string> lines;
   for (const SameText& said : all)
-    if (lines.size() < kMostOthers) lines.push_back(ranks_words(said.ranks) + " had said: " + said.text);
+    if (lines.size() < kMostOthers) lines.push_back("alarm of " + ranks_words(said.ranks) + ": " + said.text);
   return lines;
 }
 
@@ -208,7 +208,7 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
                          : "its last " + std::to_string(failure.last_lines.size()) + " lines:");
     for (const std::string& line : failure.last_lines) report += "\n[" + std::to_string(culprit.rank) + "] " + line;
   } else {
-    add_line(report, "it wrote nothing");
+    add_line(report, "it wrote no output");
   }
   if (!failure.log_folder.empty())
     add_line(report, "all of its output: stdout.log and stderr.log in " + failure.log_folder);
@@ -232,7 +232,7 @@ std::string flight_line(const std::string& folder, std::chrono::system_clock::ti
   const std::vector<int> ranks = ranks_with_flight_files(folder, started);
   if (ranks.empty()) return {};
   return "flight record" + std::string(ranks.size() == 1 ? "" : "s") + " of " + ranks_words(ranks) + ": tutti flight " +
-         folder + " says who waited for whom";
+         folder + " shows which rank waited for which";
 }
 
 }  // namespace tutti::launch

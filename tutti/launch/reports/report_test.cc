@@ -38,8 +38,8 @@ TEST(Report, SaysWhereItWas) {
             HasSubstr("\n[tutti]   at its end: step 12, for 3 s in all_reduce #42 on group dp"),
             HasSubstr("\n[tutti]   its stack, the innermost call first:\n[tutti]     step(int) at "
                       "train.cc:212\n[tutti]     main at"),
-            HasSubstr("\n[2] loss 3"), HasSubstr("innocent: rank 0 was running"),
-            HasSubstr("innocent: rank 1 had ended well before"),
+            HasSubstr("\n[2] loss 3"), HasSubstr("not at fault: rank 0 was running"),
+            HasSubstr("not at fault: rank 1 had already ended with code 0"),
             HasSubstr("\n[tutti]   rank 0 then: step 12, for 4 s in all_reduce #42")));
 }
 
@@ -49,14 +49,14 @@ TEST(Report, WhoFailedForWantOfAnotherIsInnocent) {
   const std::vector<WorkerEnd> all = {{.rank = 0, .exit = {.code = 1}}, {.rank = 1, .exit = {.code = 1}}, kAll[2]};
   lost.others[0].for_others = true;
   EXPECT_THAT(failure_report(lost, all),
-              AllOf(HasSubstr("innocent: rank 0 was running and ended because of it"),
+              AllOf(HasSubstr("not at fault: rank 0 was running and ended because of it"),
                     HasSubstr("failed as well, because of it or by itself: rank 1 exited with code 1")));
 }
 
 TEST(Report, RepeatsWhatRanksHadSaidBefore) {
   Failure full = failure();
   full.others[0].alarm = "1 of 3 checkpoints was not saved";
-  EXPECT_THAT(failure_report(full, kAll), HasSubstr("\n[tutti]   rank 0 had said: 1 of 3 checkpoints was not saved"));
+  EXPECT_THAT(failure_report(full, kAll), HasSubstr("\n[tutti]   alarm of rank 0: 1 of 3 checkpoints was not saved"));
   EXPECT_EQ(nlohmann::json::parse(failure_json(full, kAll))["ranks"][0]["alarm"], "1 of 3 checkpoints was not saved");
 }
 
@@ -95,7 +95,7 @@ TEST(Report, WhatSeveralRanksSayAlikeStandsThereOnce) {
                 "fault); ranks 1, 3, 4 exited with code 2 with the same message; ranks 5, 6 exited with code 2: Usage: "
                 "no file\n"),
             HasSubstr("\n[tutti]   ranks 5, 6 then: in tutti::init()\n[tutti]       poll in libc.so.6\n"),
-            HasSubstr("\n[tutti]   ranks 5, 6 had said: 1 of 3 checkpoints was not saved")));
+            HasSubstr("\n[tutti]   alarm of ranks 5, 6: 1 of 3 checkpoints was not saved")));
 }
 
 TEST(Report, IsJsonAsWell) {
@@ -111,8 +111,8 @@ TEST(Report, IsJsonAsWell) {
   EXPECT_EQ(json["step"], 12);
   EXPECT_EQ(json["backtrace"][0], "step(int) at train.cc:212");
   EXPECT_EQ(json["memory"], "it had 1 GiB");
-  EXPECT_EQ(json["ranks"][0]["role"], "innocent");
-  EXPECT_EQ(json["ranks"][1]["role"], "innocent");
+  EXPECT_EQ(json["ranks"][0]["role"], "not_at_fault");
+  EXPECT_EQ(json["ranks"][1]["role"], "not_at_fault");
   EXPECT_EQ(json["ranks"][2]["role"], "culprit");
   EXPECT_EQ(json["ranks"][0]["step"], 12);
   EXPECT_EQ(json["last_lines"].size(), 2u);
@@ -143,9 +143,9 @@ TEST(Report, OneCulpritAndTheInnocent) {
             "[tutti]   all of its output: stdout.log and stderr.log in /l\n"
             "[tutti]   suspended: rank 5 was stopped (SIGSTOP or a debugger): the others may have waited for it\n"
             "[tutti]   failed as well, because of it or by itself: rank 4 exited with code 1\n"
-            "[tutti]   innocent: rank 0 was running and ended because of it\n"
-            "[tutti]   innocent: rank 1 ran on for 5 s after SIGTERM and needed SIGKILL\n"
-            "[tutti]   innocent: rank 3 had ended well before\n"
+            "[tutti]   not at fault: rank 0 was running and ended because of it\n"
+            "[tutti]   not at fault: rank 1 ran for another 5 s after SIGTERM and needed SIGKILL\n"
+            "[tutti]   not at fault: rank 3 had already ended with code 0\n"
             "[tutti]   hint: tutti did not send it: a kill -9 by hand, or the out-of-memory killer (see dmesg)");
   Failure stopped = failure;  // after --hang-timeout, for example
   stopped.culprit.sent = SIGKILL;
@@ -204,7 +204,7 @@ TEST(Report, WhoFailedAsWellIsToldFromWhoWasStopped) {
 
 TEST(Report, ACodeThatNoSignalGivesIsNoShellsWord) {
   EXPECT_THAT(failure_report({.culprit = {.exit = {.code = 143}}}, {}),
-              HasSubstr("a shell's way to say that its command died by SIGTERM"));
+              HasSubstr("a shell exits with this code when its command was killed by SIGTERM"));
   for (const int code : {128, 200, 255})
     EXPECT_THAT(failure_report({.culprit = {.exit = {.code = code}}}, {}), Not(HasSubstr("hint")));
 }
@@ -226,7 +226,7 @@ TEST(Report, SeveralLinesOfAMessageStandInTheReport) {
 }
 
 TEST(Report, WordsOfAnEnd) {
-  EXPECT_EQ(to_string(Exit{}), "ended well");
+  EXPECT_EQ(to_string(Exit{}), "exited with code 0");
   EXPECT_EQ(to_string(Exit{.code = 3}), "exited with code 3");
   EXPECT_EQ(to_string(Exit{.signal = SIGSEGV, .dumped = true}),
             "was killed by SIGSEGV (segmentation fault), core dumped");

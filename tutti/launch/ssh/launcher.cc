@@ -153,7 +153,7 @@ Result<std::string> SshLauncher::find_shell(const std::string& name) const {
   if (!options_.shell.empty())
     error.detail = "--ssh " + join(options_.shell, " ") + ": " + error.detail;
   else if (name == kSsh)
-    error.hint = "install a client of ssh, or say what reaches the hosts in its place: --ssh COMMAND";
+    error.hint = "install an ssh client, or name another command that reaches the hosts: --ssh COMMAND";
   return error;
 }
 
@@ -176,7 +176,7 @@ Status SshLauncher::await_greetings() {
   auto next_message = now() + kSshSayEvery;
   for (;;) {
     if (user_signal_ != 0)
-      return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " came before the job began"};
+      return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " arrived before the job started"};
     std::vector<std::string> missing;
     for (Session& session : sessions_) {
       if (session.greeting || session.unreached) continue;
@@ -198,7 +198,7 @@ Status SshLauncher::await_greetings() {
 
 Status SshLauncher::too_late(const std::vector<std::string>& missing, Deadline deadline) {
   const auto error = [&](const std::string& hosts, const std::string& first) {
-    return deadline.error("no answer from " + hosts, "does ssh " + first + " true come back?");
+    return deadline.error("no answer from " + hosts, "does `ssh " + first + " true` return?");
   };
   if (!options_.go_without) return error(join(missing, ", "), missing.front());
   for (Session& session : sessions_)
@@ -235,9 +235,9 @@ Error SshLauncher::unanswered(const Session& session) const {
   std::vector<std::string> said(words.begin(), words.end());
   Error error{.code = Code::kUnreachable,
               .detail = session.host + " did not start tutti (exit code " + std::to_string(*session.code) +
-                        "): " + (said.empty() ? "it said nothing" : join(said, "; "))};
+                        "): " + (said.empty() ? "it printed nothing" : join(said, "; "))};
   if (*session.code == kSshFailed) {
-    error.hint = "ssh must reach " + session.host + " without a question: try ssh -o BatchMode=yes " + session.host +
+    error.hint = "ssh must reach " + session.host + " without a prompt: try ssh -o BatchMode=yes " + session.host +
                  " true (keys, ~/.ssh/known_hosts)";
   } else if (*session.code == 127) {
     error.hint = "install tutti on " + session.host + " as " + options_.self + ", or in the PATH that ssh gives there";
@@ -314,7 +314,7 @@ Status SshLauncher::instruct(const Session& session, std::string_view line, Dead
       poll(&ready, 1, deadline.at_most(kSshTurn).poll_timeout_ms());
       on_signals();
       if (user_signal_ != 0)
-        return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " came before the job began"};
+        return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " arrived before the job started"};
     }
   }
   return {};
@@ -438,8 +438,8 @@ void SshLauncher::cut_off(Session& session) {
   const bool ssh_failed = *session.code == kSshFailed && goes_through_ssh(session);
   consoles_.say((ssh_failed ? "the connection to " + session.host + " is lost"
                             : "tutti on " + session.host + " ended (code " + std::to_string(*session.code) +
-                                  ") and has not said how its ranks did") +
-                (options_.go_without ? "; the other hosts go on" : "; stopping the job on the other hosts"));
+                                  ") and has not reported the result of its ranks") +
+                (options_.go_without ? "; the other hosts continue" : "; stopping the job on the other hosts"));
   if (!options_.go_without) pass_on(SIGTERM);
   if (ssh_failed) session.code = options_.go_without ? 1 : kExitRendezvous;
 }
@@ -452,7 +452,7 @@ void SshLauncher::ended_early(const Session& session) {
   for (const std::string& line : session.last_lines.lines())
     for (const std::string_view who : {kErrorOfRun, kErrorOfNode})
       if (why.empty() && line.starts_with(who)) why = ": " + line.substr(who.size());
-  consoles_.say(session.host + " ended with code " + std::to_string(*session.code) + " before the job began" + why +
+  consoles_.say(session.host + " ended with code " + std::to_string(*session.code) + " before the job started" + why +
                 "; stopping the other hosts");
   pass_on(SIGTERM);
 }

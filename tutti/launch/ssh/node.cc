@@ -54,7 +54,7 @@ Result<std::string> first_line(std::string& rest) {
   for (;;) {
     pollfd input{STDIN_FILENO, POLLIN, 0};
     if (poll(&input, 1, deadline.poll_timeout_ms()) <= 0) {
-      if (deadline.expired()) return deadline.error("no instructions came from the host that starts the job");
+      if (deadline.expired()) return deadline.error("no instructions arrived from the host that starts the job");
       continue;
     }
     char bytes[4096];
@@ -62,7 +62,7 @@ Result<std::string> first_line(std::string& rest) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0)
       return Error{.code = Code::kUsage,
-                   .detail = "the host that starts the job went away before it said what to run",
+                   .detail = "the host that starts the job disconnected before it sent the command to run",
                    .hint = "tutti node is started by tutti run --hosts, not by hand"};
     line.append(bytes, std::size_t(count));
     if (const auto end = line.find('\n'); end != std::string::npos) {
@@ -71,7 +71,7 @@ Result<std::string> first_line(std::string& rest) {
       return line;
     }
     if (line.size() > kLongestInstructions)
-      return Error{.code = Code::kLimit, .detail = "the instructions for this node have no end"};
+      return Error{.code = Code::kLimit, .detail = "the instructions for this node are incomplete"};
   }
 }
 
@@ -135,8 +135,7 @@ Result<int> run_ssh_node() {
   TUTTI_TRY(write_all(STDOUT_FILENO, std::as_bytes(std::span(hello)), "standard output"));
   std::string rest;
   const auto instructions = parse_instructions(TUTTI_TRY(first_line(rest)));
-  if (!instructions)
-    return Error{.code = Code::kMismatch, .detail = "the instructions for this node cannot be understood"};
+  if (!instructions) return Error{.code = Code::kMismatch, .detail = "the instructions for this node cannot be parsed"};
   if (chdir(instructions->folder.c_str()) != 0) {
     return Error{.code = Code::kUsage,
                  .detail = host_name() + " has no folder " + instructions->folder + ": " + std::strerror(errno),

@@ -386,7 +386,7 @@ TEST(DataParallel, AnExceptionBetweenBackwardAndFinishEndsWhatIsInFlight) {
     throw std::runtime_error("the loss is NaN");
   });
   EXPECT_EQ(outcomes[0].error, "the loss is NaN");
-  EXPECT_THAT(outcomes[1].error, HasSubstr("an exception drove this rank out of the call"));
+  EXPECT_THAT(outcomes[1].error, HasSubstr("an exception ended the call on this rank"));
 }
 
 // Whether a thread of this process waits in the kernel.

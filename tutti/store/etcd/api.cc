@@ -252,7 +252,7 @@ RangeAnswer to_range(const Json& in) {
 Result<Json> parse(const std::string& body) {
   Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
-    return Error{.code = Code::kCorrupt, .detail = "etcd answered what is no JSON object: " + body.substr(0, 120)};
+    return Error{.code = Code::kCorrupt, .detail = "etcd's answer is not a JSON object: " + body.substr(0, 120)};
   return json;
 }
 
@@ -276,13 +276,13 @@ Error refusal(long status, const std::string& body) {
                  .hint = "every process of the job was stopped, or cut off from etcd, for longer than the lease"};
   if (has("too large") || has("larger than max"))
     return Error{.code = Code::kLimit,
-                 .detail = "the value is larger than this etcd takes (" + words + ")",
+                 .detail = "the value is larger than this etcd accepts (" + words + ")",
                  .hint = "start etcd with a larger --max-request-bytes"};
   if (has("space exceeded"))
     return Error{.code = Code::kLimit, .detail = "etcd is full: " + words, .hint = "see etcdctl alarm list"};
   if (has("permission denied") || has("authentication") || has("user name is empty") || has("invalid auth token"))
     return Error{.code = Code::kRefused,
-                 .detail = "etcd does not let us in: " + words,
+                 .detail = "etcd denies access: " + words,
                  .hint = "give a user that may read and write the keys of the job, and the password"};
   if (status == 404)
     return Error{.code = Code::kRefused,

@@ -100,7 +100,7 @@ Result<Reply> EtcdStore::carry_out(const StoreRequest& request, Deadline deadlin
     case Op::kGatherAll:
       break;  // call() sends these to barrier()
   }
-  return Error{.code = Code::kInternal, .detail = "an operation without a meaning"};
+  return Error{.code = Code::kInternal, .detail = "an unknown operation"};
 }
 
 // All keys as of one moment: what does not fit one transaction is read at the revision of the first.
@@ -159,7 +159,7 @@ Result<Reply> EtcdStore::rewrite(const StoreRequest& request, Deadline deadline)
       const auto counted = held.empty() ? std::optional<std::int64_t>(0) : parse_int(old);
       if (!counted)
         return Error{.code = Code::kInvalidArgument,
-                     .detail = "the key holds " + std::to_string(old.size()) + " bytes that are no decimal number"};
+                     .detail = "the key holds " + std::to_string(old.size()) + " bytes that are not a decimal number"};
       if (__builtin_add_overflow(*counted, request.number, &number))
         return Error{.code = Code::kLimit, .detail = "the sum does not fit 64 bits"};
       desired = std::to_string(number);

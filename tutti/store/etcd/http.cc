@@ -102,7 +102,7 @@ const char* lasting_trouble(CURLcode code, std::string_view words) {
       break;
   }
   if (has("certificate required") || has("bad certificate") || has("unknown ca"))
-    return "this etcd wants to see a certificate that it trusts: give one, and its key (ssl_cert, ssl_cert_key)";
+    return "this etcd requires a certificate that it trusts: give one, and its key (ssl_cert, ssl_cert_key)";
   return nullptr;
 }
 
@@ -154,7 +154,7 @@ class Easy {
     const std::string words = error_[0] != 0 ? error_ : curl_.easy_strerror(code);
     if (code == CURLE_OPERATION_TIMEDOUT && deadline.expired()) return deadline.error("etcd did not answer: " + words);
     if (const char* hint = lasting_trouble(code, words))
-      return Error{.code = Code::kRefused, .detail = "no way into etcd at " + url_ + ": " + words, .hint = hint};
+      return Error{.code = Code::kRefused, .detail = "no connection to etcd at " + url_ + ": " + words, .hint = hint};
     const bool before = nothing_sent(code) || (code == CURLE_OPERATION_TIMEDOUT && status() == 0 && !connected());
     return Error{.code = before ? Code::kUnreachable : Code::kPeerLost,
                  .detail = words,

@@ -95,7 +95,7 @@ Result<std::shared_ptr<Lease>> Lease::hold(const EtcdOptions& options, Deadline 
     // Another process was faster, or the answer to our first attempt was lost: look which lease there is.
   }
   return deadline.error("the lease of the job in etcd at " + gateway->endpoints_text() +
-                        " ends whenever it is looked at");
+                        " expires before it can be used");
 }
 
 Status Lease::end(const EtcdOptions& options, Deadline deadline) {

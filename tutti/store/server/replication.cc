@@ -128,7 +128,7 @@ void Replication::lose_standby(const Error& why) {
 
 void Replication::continue_alone(const std::string& why) {
   role_ = StoreRole::kPrimary;
-  log::info("the store at " + to_string(address_) + " goes on without a standby: " + why);
+  log::info("the store at " + to_string(address_) + " continues without a standby: " + why);
   clients_.deliver(table_.end_replication());
 }
 
@@ -152,7 +152,7 @@ Result<Upstream> copy_from(const transport::Address& primary, const transport::C
           if (upstream.contact.closing_proves_exit(now())) return upstream;  // it has echoed ours
           continue;
         case wire::Kind::kFarewell:
-          return Error{.code = Code::kLimit, .detail = "the store at " + to_string(primary) + " has a standby already"};
+          return Error{.code = Code::kLimit, .detail = "the store at " + to_string(primary) + " already has a standby"};
         case wire::Kind::kStandby:
           return Error{.code = Code::kRefused,
                        .detail = "the store at " + to_string(primary) + " does not serve itself",
@@ -169,7 +169,7 @@ Result<Upstream> copy_from(const transport::Address& primary, const transport::C
     }
     if (TUTTI_TRY(reader.read(upstream.connection->fd()))) continue;
     if (!TUTTI_TRY(transport::wait_readable(upstream.connection->fd(), deadline)))
-      return deadline.error("the store at " + to_string(primary) + " does not give a copy of itself");
+      return deadline.error("the store at " + to_string(primary) + " does not send a copy of itself");
   }
 }
 
@@ -206,7 +206,7 @@ Status Replication::read_upstream() {
   while (const auto frame = TUTTI_TRY(upstream_->reader().next())) {
     if (frame->kind == std::uint8_t(wire::Kind::kFarewell)) {
       farewell_heard_ = true;
-      return Error{.code = Code::kPeerLost, .detail = "the primary goes on without us"};
+      return Error{.code = Code::kPeerLost, .detail = "the primary continues without this standby"};
     }
     if (frame->kind == std::uint8_t(wire::Kind::kHeartbeat)) {
       const wire::Heartbeat heartbeat = TUTTI_TRY(wire::parse_heartbeat(*frame));
@@ -254,15 +254,15 @@ void Replication::lose_upstream(const Error& why) {
     const MutexLock lock(mutex_);
     paired_ = false;
   }
-  if (farewell_heard_) return demote("its primary goes on without it, because it could not be reached");
+  if (farewell_heard_) return demote("its primary continues without it, because it could not be reached");
   const bool ended = connection_proves_exit(why);
   const bool gone = why.errno_value == 0 && primary_is_gone();
   if (ended && gone) return take_over("the one at " + to_string(primary_) + " has ended");
   if (why.errno_value == 0 && !gone)  // it may have continued alone already: our copy is of the past
-    return demote("its connection to the primary was cut while that one lived");
+    return demote("its connection to the primary was cut while the primary was running");
   role_ = StoreRole::kUndecided;
   log::warn("the store's standby lost the primary at " + to_string(primary_) + " (" + to_string(why) +
-            "), which may go on: no call is answered until the nodes have decided");
+            "), which may still serve: no call is answered until the nodes have decided");
 }
 
 void Replication::take_over(const std::string& why) {
@@ -281,12 +281,12 @@ bool Replication::connection_proves_exit(const Error& why) {
 
 // Never to serve again.
 void Replication::demote(const std::string& why) {
-  const std::string sentence = "the store at " + to_string(address_) + " does not serve any more: " + why;
+  const std::string sentence = "the store at " + to_string(address_) + " no longer serves: " + why;
   role_ = StoreRole::kDemoted;
   table_.suspend();
   table_.close(Error{.code = Code::kAborted, .detail = sentence});
   log::warn(sentence);
-  clients_.drop_all_later(Error{.code = Code::kPeerLost, .detail = "the store does not serve any more"});
+  clients_.drop_all_later(Error{.code = Code::kPeerLost, .detail = "the store no longer serves"});
 }
 
 void Replication::send_heartbeat() {

@@ -256,7 +256,7 @@ TEST_F(StoreServerTest, RankThatDiesInABarrierIsMissing) {
                             Deadline::after_seconds(0.01));  // taken, until the server has seen the end of the other
   while (!status.ok() && status.error().code == Code::kMismatch);
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(to_string(status.error()), HasSubstr("rank 0 of 2 did not come"));
+  EXPECT_THAT(to_string(status.error()), HasSubstr("rank 0 of 2 did not arrive"));
 }
 
 TEST_F(StoreServerTest, TableIsBounded) {

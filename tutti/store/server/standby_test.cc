@@ -104,7 +104,7 @@ TEST_F(StoreStandby, DoesNotServeBeforeThat) {
 TEST_F(StoreStandby, OneIsEnough) {
   follow(primary_->address());
   const auto second = StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_standby());
-  EXPECT_THAT(text_of_value(second), HasSubstr("has a standby already"));
+  EXPECT_THAT(text_of_value(second), HasSubstr("already has a standby"));
   const auto of_standby = StoreServer::follow(kAny, credentials(), standby_->address(), soon_with_standby());
   EXPECT_THAT(text_of_value(of_standby), HasSubstr("does not serve itself (hint: follow the one that does)"));
   standby_.reset();  // a place is free again, and the primary serves on
@@ -222,9 +222,8 @@ TEST_F(StoreStandby, SilenceIsDecidedForTheStandby) {
   EXPECT_FALSE(store->check({"k"}).or_throw()) << "nobody was told that it had been stored";
   wire.silence(false);
   EXPECT_TRUE(eventually([&] { return primary_->role() == StoreRole::kDemoted; }));
-  EXPECT_THAT(
-      text_of_value(primary_->local()->set("k", "v")),
-      HasSubstr("does not serve any more: its standby has taken over, because this store could not be reached"));
+  EXPECT_THAT(text_of_value(primary_->local()->set("k", "v")),
+              HasSubstr("no longer serves: its standby has taken over, because this store could not be reached"));
   EXPECT_THAT(text_of_value(primary_->serve_alone()), HasSubstr("was replaced by the other"));
 }
 
@@ -252,7 +251,7 @@ TEST_F(StoreStandby, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
   EXPECT_TRUE(eventually([&] { return store->add("n", 1).or_throw() > 50; }));
   wire.tear();
   EXPECT_TRUE(eventually([&] { return standby_->role() == StoreRole::kDemoted; }));
-  EXPECT_THAT(text_of_value(standby_->local()->set("k", "x")), HasSubstr("was cut while that one lived"));
+  EXPECT_THAT(text_of_value(standby_->local()->set("k", "x")), HasSubstr("was cut while the primary was running"));
   EXPECT_EQ(primary_->role(), StoreRole::kPrimary);
   store->set("k", "w").or_throw();
   EXPECT_EQ(store->server(), primary_->address());

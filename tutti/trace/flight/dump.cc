@@ -93,7 +93,7 @@ void read_whole(const Json& json, T& to) {
   else if (json.is_number_integer() && !json.is_number_unsigned() && std::in_range<T>(json.get<std::int64_t>()))
     to = T(json.get<std::int64_t>());
   else
-    throw std::out_of_range("no whole number, or too large a one");
+    throw std::out_of_range("not a whole number, or too large");
 }
 template <class T>
 void read_whole_if_there(const Json& json, const char* key, T& to) {
@@ -161,7 +161,7 @@ Status check(const FlightDump& dump) {
     if (std::any_of(group.global_ranks.begin(), group.global_ranks.end(), is_no_rank) || group.rank < 0 ||
         std::size_t(group.rank) >= group.global_ranks.size() ||
         group.global_ranks[std::size_t(group.rank)] != dump.rank)
-      return corrupt(fmt::format("has a group \"{}\" with ranks that cannot be", group.name));
+      return corrupt(fmt::format("has a group \"{}\" with invalid ranks", group.name));
   }
   for (const FlightOperation& operation : dump.operations)
     if (operation.group < 0 || std::size_t(operation.group) >= dump.groups.size() || operation.sequence == 0)
@@ -183,7 +183,7 @@ Result<FlightDump> parse_flight_dump(const std::string& text) {
   const std::vector<std::string> lines = split(text, '\n');
   const Json first = Json::parse(lines[0], nullptr, false);
   if (!first.is_object() || !first.contains("format") || first["format"] != kFormat)
-    return corrupt("is no flight record of tutti");
+    return corrupt("is not a flight record of tutti");
   if (!first.contains("version") || first["version"] != kVersion)
     return corrupt(fmt::format("is a flight record of another version of tutti (this one reads version {})", kVersion));
   try {
@@ -193,7 +193,7 @@ Result<FlightDump> parse_flight_dump(const std::string& text) {
     for (std::size_t i = 1; i <= promised; ++i) {
       const Json json = i < lines.size() ? Json::parse(lines[i], nullptr, false) : Json();
       if (!json.is_object())
-        return corrupt(fmt::format("is cut or damaged: {} of its {} operations can be read", i - 1, promised));
+        return corrupt(fmt::format("is truncated or damaged: {} of its {} operations can be read", i - 1, promised));
       dump.operations.push_back(operation_from(json));
     }
     TUTTI_TRY(check(dump));

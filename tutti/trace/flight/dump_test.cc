@@ -113,7 +113,8 @@ TEST_F(Files, AFileInPlaceOfItsFolder) {
   const auto files = read_flight_folders({folder_ + "/flight-rank0.json"});
   ASSERT_FALSE(files.ok());
   EXPECT_EQ(files.error().code, Code::kUsage);
-  EXPECT_THAT(files.error().detail, HasSubstr("/flight-rank0.json is a file, not a folder with the records of all ranks"));
+  EXPECT_THAT(files.error().detail,
+              HasSubstr("/flight-rank0.json is a file, not a folder with the records of all ranks"));
   EXPECT_EQ(files.error().hint, "tutti flight " + folder_);
   EXPECT_EQ(read_flight_folders({"/etc/passwd"}).error().hint,
             "tutti flight DIR, where the job's flight-rank0.json, ... are");
@@ -138,9 +139,9 @@ TEST_F(Files, DamagedFilesAreReportedAndTheRestIsRead) {
   EXPECT_EQ(files->dumps.size(), 1u);
   EXPECT_TRUE(files->damaged);
   EXPECT_THAT(files->problems,
-              ElementsAre(folder_ + "/flight-rank1.json is cut or damaged: 1 of its 2 operations can be read",
-                          folder_ + "/flight-rank2.json is no flight record of tutti",
-                          folder_ + "/flight-rank3.json is no flight record of tutti",
+              ElementsAre(folder_ + "/flight-rank1.json is truncated or damaged: 1 of its 2 operations can be read",
+                          folder_ + "/flight-rank2.json is not a flight record of tutti",
+                          folder_ + "/flight-rank3.json is not a flight record of tutti",
                           folder_ + "/flight-rank4.json is a flight record of another version of tutti (this one "
                                     "reads version 1)",
                           folder_ + "/flight-rank5.json is damaged: it lacks required fields",
@@ -158,8 +159,8 @@ TEST_F(Files, FactsThatCannotBe) {
   EXPECT_EQ(refusal([](FlightDump&) {}), "");
   EXPECT_EQ(refusal([](FlightDump& d) { d.rank = 4; }), "says that it is of rank 4 of 4");
   EXPECT_EQ(refusal([](FlightDump& d) { d.groups[0].global_ranks[1] = 9; }),
-            "has a group \"world\" with ranks that cannot be");
-  EXPECT_EQ(refusal([](FlightDump& d) { d.groups[0].rank = 4; }), "has a group \"world\" with ranks that cannot be");
+            "has a group \"world\" with invalid ranks");
+  EXPECT_EQ(refusal([](FlightDump& d) { d.groups[0].rank = 4; }), "has a group \"world\" with invalid ranks");
   EXPECT_EQ(refusal([](FlightDump& d) { d.operations[0].group = 1; }),
             "has an operation of a group that it does not have");
   EXPECT_EQ(refusal([](FlightDump& d) { d.operations[0].sequence = 0; }),

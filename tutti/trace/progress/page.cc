@@ -70,10 +70,10 @@ Result<std::unique_ptr<ProgressPage>> ProgressPage::open(int fd) {
       facts.st_size < off_t(ProgressLayout::kRingsBegin) || ::pread(fd, &magic, sizeof magic, 0) != sizeof magic ||
       magic != ProgressLayout::kMagic) {
     return Error{.code = Code::kMismatch,
-                 .detail = "descriptor " + std::to_string(fd) + " is no progress page of this version of tutti"};
+                 .detail = "descriptor " + std::to_string(fd) + " is not a progress page of this version of tutti"};
   }
   Fd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!own) return system_error(errno, "could not keep the progress page");
+  if (!own) return system_error(errno, "could not map the progress page");
   Mapping memory = TUTTI_TRY(map(own.get(), 0, ProgressLayout::kRingsBegin));
   return std::unique_ptr<ProgressPage>(new ProgressPage(std::move(own), std::move(memory)));
 }

@@ -234,7 +234,7 @@ TEST(PageOfAnother, IsRefused) {
   const auto page = ProgressPage::open(other.get());
   ASSERT_FALSE(page.ok());
   EXPECT_EQ(page.error().code, Code::kMismatch);
-  EXPECT_THAT(page.error().detail, HasSubstr("is no progress page of this version of tutti"));
+  EXPECT_THAT(page.error().detail, HasSubstr("is not a progress page of this version of tutti"));
   EXPECT_FALSE(ProgressPage::open(-1).ok());
 }
 

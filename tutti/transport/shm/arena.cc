@@ -58,7 +58,7 @@ Result<Arena> Arena::map(Fd fd, std::size_t reserve_bytes, std::size_t least) {
   if (!is_sealed || info.st_size < off_t(least) || reserve_bytes < std::size_t(info.st_size) ||
       reserve_bytes > kMostTogether)
     return Error{.code = Code::kMismatch,
-                 .detail = "it sent something that is no arena: " + bytes_text(reserve_bytes) + " of address space",
+                 .detail = "it sent a file that is not an arena: " + bytes_text(reserve_bytes) + " of address space",
                  .hint = "do all ranks run the same version of tutti?"};
   return reserve(std::move(fd), reserve_bytes);
 }

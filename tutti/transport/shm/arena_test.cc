@@ -89,7 +89,7 @@ TEST(Arena, APeerThatSendsSomethingElseIsAnError) {
     return fd;
   };
   EXPECT_EQ(refusal(memory(4096, true), 2 * kMiB), "");
-  const auto is_no_arena = ::testing::HasSubstr("it sent something that is no arena");
+  const auto is_no_arena = ::testing::HasSubstr("it sent a file that is not an arena");
   EXPECT_THAT(refusal(memory(4096, false), 2 * kMiB), is_no_arena) << "it could shrink while it is read";
   EXPECT_THAT(refusal(memory(0, true), 2 * kMiB), is_no_arena) << "reading its first line would be a SIGBUS";
   EXPECT_THAT(refusal(memory(4096, true), ~std::size_t(0)), is_no_arena);

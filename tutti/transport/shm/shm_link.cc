@@ -21,7 +21,7 @@ ShmLink::ShmLink(ShmLinkControl* control, int side, std::byte* own_base, std::by
       peer_gone_(peer_gone),
       capacity_(std::bit_ceil(capacity)) {}
 
-Error ShmLink::gone() const { return Error{.code = Code::kPeerLost, .detail = "is gone"}; }
+Error ShmLink::gone() const { return Error{.code = Code::kPeerLost, .detail = "has exited"}; }
 
 Result<std::size_t> ShmLink::try_send(std::span<const iovec> buffers) {
   if (peer_gone_ && peer_gone_->load(std::memory_order_acquire)) return gone();

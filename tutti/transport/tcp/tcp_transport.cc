@@ -60,13 +60,13 @@ std::string contact_hint(const Error& error, const Address& address) {
   const std::string choose = "--iface or TUTTI_IFACE names a network that all machines share";
   if (is_loopback(address)) return error.hint;
   if (error.errno_value != ECONNREFUSED)
-    return "no way from here to where that rank listens: look at firewalls; if the machines have several networks, " +
+    return "no route from here to the address of that rank: check firewalls; if the machines have several networks, " +
            choose + "; `tutti doctor` tries the pairs";
   if (is_local_address(address.host))
     return "this machine has that address itself: if the rank runs on another one, both have it, as those of container "
            "bridges (docker0); " +
            choose;
-  return "the machine answers, but that rank does not listen there any more: look at its log; if another machine has "
+  return "the machine answers, but that rank no longer listens there: read its log; if another machine has "
          "that address, " +
          choose;
 }
@@ -300,7 +300,7 @@ Status TcpTransport::receive(ConnectCall& call) {
     if (call.deadline.expired()) {
       if (!missing.empty()) {
         Error error = call.deadline.error(ranks_words(missing) + " did not connect to " + contact(),
-                                          "look at the logs of those ranks; can they reach this address? --iface or "
+                                          "read the logs of those ranks; can they reach this address? --iface or "
                                           "TUTTI_IFACE chooses another network");
         error.operation = "connecting";
         return error;
@@ -375,7 +375,7 @@ void TcpTransport::advance_all(ConnectCall* call) {
     auto finished = half_open.handshake->advance(half_open.socket.get());
     const Duration time = now() - half_open.since;
     if (!finished.ok() || (!*finished && (half_open.deadline.expired() || (!call && time >= kIdleLimit)))) {
-      const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(to_seconds(time))
+      const std::string why = finished.ok() ? "it has not identified itself within " + seconds_text(to_seconds(time))
                                             : to_string(finished.error());
       const std::string line = "dropped a connection from " + to_string(peer_address(half_open.socket.get())) + " to " +
                                contact() + ": " + why;

@@ -133,7 +133,7 @@ class GlooOperation final : public Operation {
   Result<Progress> step() override {
     if (!flight_->job.done.load(std::memory_order_acquire)) return Progress::kBlocked;
     if (!flight_->job.failure.empty())
-      return Error{.code = Code::kPeerLost, .detail = "Gloo says: " + flight_->job.failure};
+      return Error{.code = Code::kPeerLost, .detail = "Gloo reports: " + flight_->job.failure};
     if (flight_->request.kind == Kind::kRecv && flight_->request.source) *flight_->request.source = flight_->source;
     if (flight_->result) std::memcpy(flight_->result, flight_->out.data(), flight_->out.size());
     return Progress::kDone;
@@ -168,7 +168,7 @@ class GlooBackend final : public Backend {
         const NoBrokenPipes guard;
         post(*flight);
       } catch (const std::exception& e) {
-        return Error{.code = Code::kPeerLost, .detail = std::string("Gloo says: ") + e.what()};
+        return Error{.code = Code::kPeerLost, .detail = std::string("Gloo reports: ") + e.what()};
       }
       job->act = [flight, context = context_, limit] { wait_for(*flight, limit); };
       TUTTI_TRY(give_to_somebody(job));
@@ -240,7 +240,7 @@ class GlooBackend final : public Backend {
   static void wait_for(Flight& f, std::chrono::milliseconds limit) {
     const bool ended =
         f.request.kind == Kind::kSend ? f.buffer->waitSend(nullptr, limit) : f.buffer->waitRecv(&f.source, limit);
-    if (!ended) throw std::runtime_error("the wait was given up");
+    if (!ended) throw std::runtime_error("the wait was cancelled");
   }
 
   Status give_to_somebody(const std::shared_ptr<Job>& job) {
@@ -444,7 +444,7 @@ extern "C" {
   } catch (const std::exception& e) {
     *error = Error{.code = Code::kUnreachable,
                    .detail = std::string("Gloo could not connect the ranks: ") + e.what(),
-                   .hint = "do all ranks reach one another at the address that each tells?",
+                   .hint = "can all ranks reach one another at the addresses that they advertise?",
                    .address = setup->address};
     return nullptr;
   }

@@ -46,9 +46,9 @@ void Worker::run(const std::shared_ptr<State>& state) {
     try {
       job->act();
     } catch (const std::exception& e) {
-      job->failure = *e.what() ? e.what() : "an exception without words";
+      job->failure = *e.what() ? e.what() : "an exception without a message";
     } catch (...) {
-      job->failure = "an exception that is no std::exception";
+      job->failure = "an exception that is not a std::exception";
     }
     job->act = nullptr;
     lock.lock();

@@ -92,7 +92,7 @@ class MpiOperation final : public Operation {
   }
 
   Result<Progress> step() override {
-    if (is_given_up()) return Error{.code = Code::kAborted, .detail = "MPI was given up after an error"};
+    if (is_given_up()) return Error{.code = Code::kAborted, .detail = "MPI is not used after an error"};
     const MpiCall call;
     int done = 0;
     MPI_Status status;
@@ -104,7 +104,7 @@ class MpiOperation final : public Operation {
       if (came != int(request_.count))
         return Error{.code = Code::kMismatch,
                      .detail = detail::words(
-                         "sent ", came == MPI_UNDEFINED ? "a part of an element" : std::to_string(came) + " elements",
+                         "sent ", came == MPI_UNDEFINED ? "part of an element" : std::to_string(came) + " elements",
                          ", this rank expected ", std::to_string(request_.count)),
                      .hint = "send and recv must name as many elements of the same type",
                      .peer = status.MPI_SOURCE};
@@ -188,7 +188,9 @@ class MpiOperation final : public Operation {
                : std::accumulate(request_.in_splits.begin(), request_.in_splits.end(), std::size_t(0));
   }
 
-  static Error failure(int failed) { return Error{.code = Code::kPeerLost, .detail = "MPI says: " + words_of(failed)}; }
+  static Error failure(int failed) {
+    return Error{.code = Code::kPeerLost, .detail = "MPI reports: " + words_of(failed)};
+  }
 
   const Request request_;
   const int rank_, size_;
@@ -253,7 +255,7 @@ Result<std::vector<int>> mpi_ranks(const BackendSetup& setup) {
 Result<Backend*> open(const BackendSetup& setup) {
   TUTTI_TRY(begin_mpi());
   if (is_given_up())
-    return Error{.code = Code::kAborted, .detail = "MPI was given up after an error, no group can be made any more"};
+    return Error{.code = Code::kAborted, .detail = "MPI is not used after an error: no further group can be made"};
   const MpiCall call;
   const std::vector<int> ranks = TUTTI_TRY(mpi_ranks(setup));
   MPI_Group world, members;

@@ -33,12 +33,12 @@ Status begin() {
                    .detail = "the engine mpi needs ranks that MPI has started, and this process was not",
                    .hint = "start the program with mpirun or srun --mpi=pmix, or take another engine"};
     if (const int failed = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level); failed != MPI_SUCCESS)
-      return Error{.code = Code::kSystem, .detail = "MPI could not begin: " + words_of(failed)};
+      return Error{.code = Code::kSystem, .detail = "MPI could not start: " + words_of(failed)};
     std::atexit(end_mpi);
   }
   if (level < MPI_THREAD_SERIALIZED)
     return Error{.code = Code::kUnsupported,
-                 .detail = "MPI was begun for one thread only",
+                 .detail = "MPI was initialized for one thread only",
                  .hint = "let the program call MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave that to tutti"};
   one_thread_at_a_time = level < MPI_THREAD_MULTIPLE;
   return {};

@@ -65,7 +65,7 @@ Error Api::failure(ncclResult_t result, const char* doing, ncclComm_t comm) cons
       .code = result == ncclInvalidArgument || result == ncclInvalidUsage ? Code::kUnsupported : Code::kPeerLost,
       .detail =
           std::string("NCCL could not ") + doing + ": " + words + (last && *last ? std::string(" (") + last + ")" : ""),
-      .hint = "NCCL_DEBUG=WARN has it say more"};
+      .hint = "NCCL_DEBUG=WARN prints more"};
 }
 
 Result<const Api*> api(const BackendServices& services) {

@@ -32,7 +32,7 @@ Result<ncclUniqueId> from_letters(const std::string& text) {
   ncclUniqueId id;
   if (text.size() != 2 * sizeof id.internal)
     return Error{.code = Code::kCorrupt,
-                 .detail = "rank 0 told an NCCL id of another length: does it run another NCCL?"};
+                 .detail = "rank 0 sent an NCCL id of a different length: does it run a different version of NCCL?"};
   for (std::size_t i = 0; i < sizeof id.internal; ++i)
     id.internal[i] = char((text[2 * i] - 'a') << 4 | (text[2 * i + 1] - 'a'));
   return id;
@@ -74,7 +74,7 @@ Status Communicator::settle(const BackendSetup& setup) {
     if (*settled) return {};
     if (setup.deadline.expired()) {
       Error error = setup.deadline.error("NCCL did not connect the ranks");
-      error.hint = "NCCL_DEBUG=INFO shows how far it came, NCCL_SOCKET_IFNAME which network it takes";
+      error.hint = "NCCL_DEBUG=INFO shows how far it got; NCCL_SOCKET_IFNAME chooses the network";
       return error;
     }
     if (setup.is_anybody_lost && setup.is_anybody_lost())
@@ -85,12 +85,12 @@ Status Communicator::settle(const BackendSetup& setup) {
 
 Result<bool> Communicator::is_settled() {
   ncclResult_t state = ncclSuccess;
-  TUTTI_TRY(call("say how it goes", [&](ncclComm_t comm) { return api_.ncclCommGetAsyncError(comm, &state); }));
+  TUTTI_TRY(call("report its state", [&](ncclComm_t comm) { return api_.ncclCommGetAsyncError(comm, &state); }));
   if (state == ncclInProgress) return false;
   if (state == ncclSuccess) return true;
   std::unique_lock lock(state_->mutex);
   if (state_->aborted) return given_up();
-  return api_.failure(state, "go on", state_->comm);
+  return api_.failure(state, "continue", state_->comm);
 }
 
 void Communicator::abort() {
@@ -110,7 +110,7 @@ void Communicator::abort() {
 Communicator::~Communicator() {
   if (state_->aborted) return;
   const auto patience = Deadline::after(kFarewell);
-  Status status = call("take leave", [&](ncclComm_t comm) { return api_.ncclCommFinalize(comm); });
+  Status status = call("finalize", [&](ncclComm_t comm) { return api_.ncclCommFinalize(comm); });
   while (status.ok() && !patience.expired()) {
     const auto settled = is_settled();
     if (!settled.ok()) break;

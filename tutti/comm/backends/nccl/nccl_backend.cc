@@ -37,7 +37,7 @@ class Scratch {
     if (bytes > size_) {
       void* block = nullptr;
       bytes = std::max(bytes, 2 * size_);
-      TUTTI_TRY(runtime_.check(runtime_.cudaMalloc(&block, bytes), "allocate what an exchange in place needs"));
+      TUTTI_TRY(runtime_.check(runtime_.cudaMalloc(&block, bytes), "allocate the buffer of an in-place exchange"));
       blocks_.push_back(block);
       size_ = bytes;
     }
@@ -91,7 +91,9 @@ class NcclOperation final : public Operation {
     const cuda::OnDevice current(s_.cuda, s_.device);
     if (!enqueued_) {
       if (!TUTTI_TRY(s_.communicator.is_settled())) return Progress::kBlocked;
-      if (own_op_) TUTTI_TRY(call("drop a factor", [&](ncclComm_t comm) { return api_.ncclRedOpDestroy(op_, comm); }));
+      if (own_op_)
+        TUTTI_TRY(call("destroy the reduction with a factor",
+                       [&](ncclComm_t comm) { return api_.ncclRedOpDestroy(op_, comm); }));
       TUTTI_TRY(ended_.record(stream_));
       enqueued_ = true;
       return Progress::kMoved;
@@ -121,7 +123,7 @@ class NcclOperation final : public Operation {
     op_ = op_of(request_.dtype, request_.op);
     if (request_.op != ReduceOp::kPremulSum) return {};
     Scalar scalar = scalar_of(request_.dtype, request_.factor);
-    TUTTI_TRY(call("take a factor", [&](ncclComm_t comm) {
+    TUTTI_TRY(call("create a reduction with a factor", [&](ncclComm_t comm) {
       return api_.ncclRedOpCreatePreMulSum(&op_, scalar.bytes, elements_.type, ncclScalarHostImmediate, comm);
     }));
     own_op_ = true;
@@ -186,13 +188,13 @@ class NcclOperation final : public Operation {
       case Kind::kRecv:
         break;
     }
-    return Error{.code = Code::kInternal, .detail = "NCCL was given a call that it does not carry"};
+    return Error{.code = Code::kInternal, .detail = "NCCL does not support this call"};
   }
 
   // One group of NCCL calls: act(rank, first element, elements, comm) for every non-empty part.
   template <class Act>
   Status for_each_part(std::span<const std::size_t> splits, const Act& act) {
-    return call("carry out the parts of a call", [&](ncclComm_t comm) {
+    return call("run the parts of a call", [&](ncclComm_t comm) {
       ncclResult_t result = api_.ncclGroupStart();
       std::size_t begin = 0;
       for (int r = 0; r < s_.size && fine(result); ++r) {

@@ -51,7 +51,7 @@ class Elements final : public Contents {
         if (!(piece.ranks > 1 ? is_sum(got, position, piece.ranks) : got == value(piece.source, position)))
           return std::string(piece.range.area == Area::kIn ? "in" : "out") + " byte " +
                  std::to_string(piece.range.offset + i * sizeof(T)) + ": the value " + std::to_string(got) +
-                 " is not right";
+                 " is wrong";
       }
     }
     return {};

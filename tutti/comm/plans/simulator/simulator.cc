@@ -471,7 +471,7 @@ class Simulator {
         if (auto wrong = contents->check(r, goal))
           outcome_.wrong = detail::words("rank ", r, ", ", *wrong);
         else if (scenario_.kind == Kind::kAllReduce && !contents->same_bits(r, goal))
-          outcome_.wrong = detail::words("rank ", r, " added in another order than rank 0");
+          outcome_.wrong = detail::words("rank ", r, " added in a different order than rank 0");
         else
           continue;
         break;

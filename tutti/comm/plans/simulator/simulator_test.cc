@@ -373,7 +373,7 @@ TEST_F(BrokenPlan, AnotherOrderOfAdditions) {
           return std::move(plan).build();
         },
         [](Plan&) {}, with_elements);
-    EXPECT_EQ(outcome.wrong, "rank 1 added in another order than rank 0");
+    EXPECT_EQ(outcome.wrong, "rank 1 added in a different order than rank 0");
   }
 }
 
