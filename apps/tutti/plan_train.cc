@@ -8,6 +8,7 @@
 #include "apps/options/option_parser.h"
 #include "apps/options/transformer_options.h"
 #include "apps/tutti/command.h"
+#include "apps/tutti/plan_shared.h"
 #include "apps/tutti/plan_train_report.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
@@ -46,7 +47,7 @@ Exit codes:
 struct TrainCommand {
   TransformerConfig config;
   std::string model = "gpt", cluster, runtime, goal = "time", fix, allow, memory, step_time, why, check_file,
-              calibrate_file, output;
+              calibrate_file, output, svg;
   int vocabulary = 0, sequence_length = 0, nodes = 0, devices = 0, best = 10, global_batch = 0;
   bool json = false;
 };
@@ -116,6 +117,8 @@ OptionTable table_of(TrainCommand& command) {
                  text(command.calibrate_file), needs("--output", "", "name the file of the fitted cluster")},
                 {"--output", "FILE", "", "with --calibrate: where to write the cluster", text(command.output),
                  needs("--calibrate")},
+                {"--svg", "FILE", "", "draw the plan (of --why: the given one): memory, ranks by node, pipeline",
+                 text(command.svg), excludes("--check", kOneAnswer) + excludes("--calibrate", kOneAnswer)},
                 {"--json", "", "", "print one line of JSON", flag(command.json)}}}}};
 }
 
@@ -261,9 +264,11 @@ Status plan(const TrainCommand& command, TrainQuestion& question) {
     const RankedPlan& best = plans.best.empty() ? other : plans.best[0];
     fmt::print("{}", command.json ? why_json(question, best, other, plans.limit, refusal)
                                   : why_text(question, best, other, plans.limit, refusal));
-    return {};
+    return command.svg.empty() ? Status() : write_picture(command.svg, to_svg(question, other, plans.limit));
   }
   fmt::print("{}", command.json ? to_json(question, plans) : to_text(question, plans));
+  if (!command.svg.empty() && !plans.best.empty())
+    TUTTI_TRY(write_picture(command.svg, to_svg(question, plans.best[0], plans.limit)));
   return plans.best.empty() ? report_nothing_fits(question, plans) : Status();
 }
 
@@ -283,7 +288,8 @@ Status plan_devices(const TrainCommand& command, TrainQuestion& question) {
     fastest = fastest == 0 ? step : std::min(fastest, step);
     if (step > *longest) continue;
     fmt::print("{}", command.json ? to_json(question, plans) : to_text(question, plans));
-    return {};
+    if (command.svg.empty()) return {};
+    return write_picture(command.svg, to_svg(question, plans.best[0], plans.limit));
   }
   return Error{.code = Code::kLimit,
                .detail = fastest > 0 ? fmt::format("no number of nodes up to {} has a step of {}: the shortest is {}",

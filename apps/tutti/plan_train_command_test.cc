@@ -66,6 +66,22 @@ TEST(PlanTrain, ComparesAPlanWithTheBestOne) {
   EXPECT_THAT(unfit.out, HasSubstr("it does not fit: needs "));
 }
 
+TEST(PlanTrain, DrawsThePlan) {
+  const std::string path = ::testing::TempDir() + "plan_train.svg";
+  const Ended ended = plan_train(gpt3({"--svg", path}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("the picture is in "));
+  std::ifstream file(path);
+  const std::string svg(std::istreambuf_iterator<char>(file), {});
+  for (const char* part :
+       {"memory of a rank of each stage", "the ranks of one of", "the pipeline with", "</svg>\n</svg>"})
+    EXPECT_THAT(svg, HasSubstr(part));
+  std::remove(path.c_str());
+  const Ended unwritable = plan_train(gpt3({"--svg", "/nowhere/plan.svg"}));
+  EXPECT_EQ(unwritable.code, 1);
+  EXPECT_THAT(unwritable.err, HasSubstr("/nowhere/plan.svg"));
+}
+
 TEST(PlanTrain, GoalsChangeTheAnswer) {
   const auto best_of = [](const std::vector<std::string>& more) {
     const Ended ended = plan_train(gpt3(more));

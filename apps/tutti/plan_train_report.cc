@@ -25,7 +25,18 @@ double model_utilization(const TrainQuestion& question, const RankedPlan& plan) 
   return peak > 0 ? flops_per_token(question.model) * tokens_per_second(question, plan) / peak : 0;
 }
 
-std::string gib(double bytes) { return fmt::format("{:.1f}", bytes / kGibi); }
+// Bytes in the unit of a table: GiB, or MiB where a rank needs less than 2 GiB.
+struct Unit {
+  explicit Unit(double most) : bytes(most < 2 * kGibi ? kGibi / 1024 : kGibi), name(most < 2 * kGibi ? "MiB" : "GiB") {}
+  std::string text(double of) const { return fmt::format("{:.1f}", of / bytes); }
+  double bytes;
+  const char* name;
+};
+
+std::string parameters_text(double count) {
+  return count < 1e9 ? fmt::format("{:.1f} million parameters", count / 1e6)
+                     : fmt::format("{:.1f} billion parameters", count / 1e9);
+}
 
 std::string counted(std::int64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
@@ -39,8 +50,8 @@ std::string cluster_words(const Cluster& cluster) {
 }
 
 std::string headline(const TrainQuestion& question) {
-  return fmt::format("{} ({:.1f}e9 parameters, sequences of {}) on {}; global batch {}, runtime {}\n",
-                     question.model_name, double(parameters_of(question.model)) / 1e9, question.model.sequence_length,
+  return fmt::format("{} ({}, sequences of {}) on {}; global batch {}, runtime {}\n", question.model_name,
+                     parameters_text(double(parameters_of(question.model))), question.model.sequence_length,
                      cluster_words(question.cluster), question.global_batch, question.options.runtime.name);
 }
 
@@ -49,7 +60,7 @@ std::string answer_line(const TrainQuestion& question, const RankedPlan& plan, d
                                  tokens_per_second(question, plan));
   if (const double share = model_utilization(question, plan); share > 0)
     text += fmt::format(", MFU {:.1f} %", 100 * share);
-  text += fmt::format(", {} of {} GiB", gib(plan.memory.total()), gib(limit));
+  text += fmt::format(", {} of {}", bytes_text(std::uint64_t(plan.memory.total())), bytes_text(std::uint64_t(limit)));
   if (plan.plan.pipeline > 1) text += fmt::format(" on the ranks of pipeline rank {}", plan.fullest);
   return text + "\n";
 }
@@ -65,7 +76,8 @@ std::string parts_table(const RankedPlan& plan) {
 
 std::string stages_table(const TrainQuestion& question, const RankedPlan& best) {
   const int microbatches = best.plan.microbatches(question.global_batch), ranks = best.plan.pipeline;
-  std::string text = "\nmemory in GiB\n  rank  layers";
+  const Unit unit(best.memory.total());
+  std::string text = fmt::format("\nmemory in {}\n  rank  layers", unit.name);
   for (const auto& [name, bytes] : parts_of(best.memory)) text += fmt::format(" {:>11}", name);
   text += fmt::format(" {:>11}\n", "total");
   for (int rank = 0; rank < ranks; ++rank) {
@@ -75,16 +87,19 @@ std::string stages_table(const TrainQuestion& question, const RankedPlan& best) 
     }
     const RankMemory memory = memory_of_rank(question.model, best.plan, question.options.runtime, microbatches, rank);
     text += fmt::format("  {:<4}  {:<6}", rank, layers_of_rank(question.model.layers, best.plan, rank));
-    for (const auto& [name, bytes] : parts_of(memory)) text += fmt::format(" {:>11}", gib(bytes));
-    text += fmt::format(" {:>11}\n", gib(memory.total()));
+    for (const auto& [name, bytes] : parts_of(memory)) text += fmt::format(" {:>11}", unit.text(bytes));
+    text += fmt::format(" {:>11}\n", unit.text(memory.total()));
   }
   return text;
 }
 
 std::string plans_table(const std::vector<RankedPlan>& plans, const char* title) {
-  std::string text = fmt::format("\n{}\n  {:>10} {:>8}  {}\n", title, "step", "GiB", "plan");
+  double most = 0;
+  for (const RankedPlan& plan : plans) most = std::max(most, plan.memory.total());
+  const Unit unit(most);
+  std::string text = fmt::format("\n{}\n  {:>10} {:>8}  {}\n", title, "step", unit.name, "plan");
   for (const RankedPlan& plan : plans)
-    text += fmt::format("  {:>10} {:>8}  {}\n", seconds_text(plan.time.step()), gib(plan.memory.total()),
+    text += fmt::format("  {:>10} {:>8}  {}\n", seconds_text(plan.time.step()), unit.text(plan.memory.total()),
                         to_string(plan.plan));
   return text;
 }
@@ -117,8 +132,14 @@ std::string refusals_text(const TrainingPlans& plans) {
 std::string command_text(const TrainQuestion& question, const RankedPlan& plan) {
   const std::string& runtime = question.options.runtime.name;
   const std::string options = join(program_options(plan.plan, question.global_batch), " ");
-  if (runtime == "tutti")
-    return fmt::format("\nrun it\n  tutti run -n {} pretrain_gpt {}\n", plan.plan.devices(), options);
+  if (runtime == "tutti") {
+    const Cluster& cluster = question.cluster;
+    const int nodes = cluster.devices() / cluster.nodes[0].devices;
+    const std::string ranks = nodes == 1 ? fmt::format("-n {}", plan.plan.devices())
+                                         : fmt::format("--nnodes {} -n {}", nodes, cluster.nodes[0].devices);
+    return fmt::format("\nrun it, with the options of the model and of the data\n  tutti run {} pretrain_gpt ... {}\n",
+                       ranks, options);
+  }
   return fmt::format("\noptions of {}\n  {}\n", runtime == "megatron" ? "Megatron-LM" : "Megatron-DeepSpeed", options);
 }
 
@@ -196,7 +217,9 @@ std::string why_text(const TrainQuestion& question, const RankedPlan& best, cons
     if (ours[i].second > 0 || theirs[i].second > 0)
       text += fmt::format("  {:<14} {:>10} {:>10}\n", ours[i].first, seconds_text(ours[i].second),
                           seconds_text(theirs[i].second));
-  text += fmt::format("  {:<14} {:>10} {:>10}\n\n", "GiB", gib(best.memory.total()), gib(other.memory.total()));
+  const Unit unit(std::max(best.memory.total(), other.memory.total()));
+  text += fmt::format("  {:<14} {:>10} {:>10}\n\n", unit.name, unit.text(best.memory.total()),
+                      unit.text(other.memory.total()));
   if (other.memory.total() > limit) text += fmt::format("it does not fit: {}\n", why_not_fit(other, limit));
   if (!refusal.empty()) text += fmt::format("{} cannot run it: {}\n", question.options.runtime.name, refusal);
   if (!(other.plan == best.plan))

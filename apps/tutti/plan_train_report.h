@@ -18,6 +18,9 @@ struct TrainQuestion {
 std::string to_text(const TrainQuestion& question, const TrainingPlans& plans);
 std::string to_json(const TrainQuestion& question, const TrainingPlans& plans);
 
+// --svg: the memory of each pipeline rank, the ranks by node, and the pipeline.
+std::string to_svg(const TrainQuestion& question, const RankedPlan& plan, double limit);
+
 // --why: one plan beside the best one. `refusal`: why the runtime cannot run it; empty: it can.
 std::string why_text(const TrainQuestion& question, const RankedPlan& best, const RankedPlan& other, double limit,
                      const std::string& refusal);

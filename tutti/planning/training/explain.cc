@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 
 #include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
-
-std::string gibibytes(double bytes) { return fmt::format("{:.1f}", bytes / (1024.0 * 1024 * 1024)); }
 
 // What makes a part of a step long.
 std::string cause_of(const std::string& part, const ParallelPlan& best, const ParallelPlan& plan, int global_batch,
@@ -65,6 +65,7 @@ std::string why_slower(const RankedPlan& best, const RankedPlan& other, int glob
   std::size_t worst = 0;
   for (std::size_t i = 1; i < ours.size(); ++i)
     if (theirs[i].second - ours[i].second > theirs[worst].second - ours[worst].second) worst = i;
+  if (std::abs(more) < 0.002 * best.time.step()) return "as fast: within 0.2 %";
   const double part = theirs[worst].second - ours[worst].second;
   return fmt::format("{:+.1f} %, {} {}: {} more in {}: {}", 100 * more / best.time.step(), seconds_text(std::abs(more)),
                      more < 0 ? "less" : "more", seconds_text(std::max(part, 0.0)), theirs[worst].first,
@@ -75,8 +76,9 @@ std::string why_not_fit(const RankedPlan& plan, double limit) {
   const auto kinds = parts_of(plan.memory);
   const auto most =
       *std::max_element(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return fmt::format("needs {} GiB of {}, {} of them {}; {} would help", gibibytes(plan.memory.total()),
-                     gibibytes(limit), gibibytes(most.second), most.first, help_for(most.first, plan.plan));
+  const auto words = [](double bytes) { return bytes_text(std::uint64_t(bytes)); };
+  return fmt::format("needs {} of {}, {} of them {}; {} would help", words(plan.memory.total()), words(limit),
+                     words(most.second), most.first, help_for(most.first, plan.plan));
 }
 
 std::vector<std::string> program_options(const ParallelPlan& plan, int global_batch) {

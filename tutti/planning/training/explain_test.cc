@@ -20,6 +20,7 @@ TEST(PlanReasons, NameThePartThatGrewMost) {
   other.time = {.compute = 8, .tensor = 0, .bubble = 4};
   other.plan = {.pipeline = 8, .data = 8, .micro_batch = 4};
   EXPECT_EQ(why_slower(best, other, 64, 8), "+20.0 %, 2 s more: 3 s more in bubble: 2 microbatches pass 8 stages");
+  EXPECT_EQ(why_slower(best, best, 64, 8), "as fast: within 0.2 %");
 }
 
 TEST(PlanReasons, SayWhatWouldHelpWhereAPlanDoesNotFit) {
@@ -28,12 +29,12 @@ TEST(PlanReasons, SayWhatWouldHelpWhereAPlanDoesNotFit) {
   plan.memory = {
       .weights = 10 * kMemory, .gradients = 10 * kMemory, .optimizer = 20 * kMemory, .activations = 60 * kMemory};
   EXPECT_EQ(why_not_fit(plan, 72 * kMemory),
-            "needs 100.0 GiB of 72.0, 60.0 of them activations; recomputation or smaller microbatches or sequence "
+            "needs 100 GiB of 72 GiB, 60 GiB of them activations; recomputation or smaller microbatches or sequence "
             "parallelism would help");
   plan.memory.activations = 0;
   plan.memory.optimizer = 90 * kMemory;
   EXPECT_EQ(why_not_fit(plan, 72 * kMemory),
-            "needs 110.0 GiB of 72.0, 90.0 of them optimizer; a sharded optimizer (zero=1) would help");
+            "needs 110 GiB of 72 GiB, 90 GiB of them optimizer; a sharded optimizer (zero=1) would help");
 }
 
 TEST(PlanReasons, OptionsAreThoseOfPretrainGpt) {
