@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <cstdint>
 
 namespace tutti {
 namespace {
@@ -66,10 +66,11 @@ double collective_time(const ClusterNetwork& network, ClusterVerb verb, const Gr
          std::max(passing / cards, inside);
 }
 
-double message_time(const ClusterNetwork& network, int devices, int stride, double bytes) {
-  if (std::int64_t(stride) * 2 <= devices)
+double message_time(const ClusterNetwork& network, int devices, int stride, int ranks, double bytes) {
+  if (std::int64_t(stride) * ranks <= devices)
     return network.inside.latency + network.inside.overhead + bytes / network.inside.bandwidth;
-  const double share = double(network.cards) / devices;  // of a card, or several of them
+  // Of the devices of a node, the last `stride` send to the next node.
+  const double share = double(network.cards) / std::min(stride, devices);  // of a card, or several of them
   return network.between.latency + network.between.overhead + bytes / (network.between.bandwidth * share);
 }
 

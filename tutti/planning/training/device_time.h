@@ -26,7 +26,8 @@ enum class ClusterVerb { kAllReduce, kReduceScatter, kAllGather };
 // `bytes`: the whole vector on a rank. `share`: of the bandwidth.
 double collective_time(const ClusterNetwork& network, ClusterVerb verb, const GroupPlace& place, double bytes,
                        double share = 1);
-// A message to the rank `stride` ranks away, while all devices of a node send one.
-double message_time(const ClusterNetwork& network, int devices, int stride, double bytes);
+// A message from each of `ranks` ranks, which are `stride` apart, to the next one, while the other devices of a node
+// send theirs. If some of the messages cross nodes, such a one: the others wait for it.
+double message_time(const ClusterNetwork& network, int devices, int stride, int ranks, double bytes);
 
 }  // namespace tutti

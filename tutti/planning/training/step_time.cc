@@ -133,8 +133,8 @@ struct StepModel::Costs {
     passes.forward.tensor = work.tensor_sums * forward_sum;
     passes.input.tensor = work.tensor_sums > 0 ? work.tensor_sums * forward_sum - hidden : 0;
     if (work.context_hops > 0) {  // each hop is hidden behind the attention of the part that came before
-      const double hop = message_time(cluster.network, devices, plan.tensor, work.context_bytes);
-      const double back = message_time(cluster.network, devices, plan.tensor, 2 * work.context_bytes);
+      const double hop = message_time(cluster.network, devices, plan.tensor, plan.context, work.context_bytes);
+      const double back = message_time(cluster.network, devices, plan.tensor, plan.context, 2 * work.context_bytes);
       passes.forward.context = work.context_hops * std::max(0.0, hop - attention / plan.context);
       passes.input.context = work.context_hops * std::max(0.0, back - attention_backward / plan.context);
     }
@@ -164,7 +164,7 @@ struct StepModel::Costs {
     const double rows = double(config.sequence_length) / plan.context * plan.micro_batch;
     const double whole = rows * config.hidden * runtime.residual;
     const bool parts = plan.tensor > 1 && (plan.sequence_parallel || runtime.splits_messages);
-    double seconds = message_time(cluster.network, devices, plan.tensor * plan.context * plan.data,
+    double seconds = message_time(cluster.network, devices, plan.tensor * plan.context * plan.data, plan.pipeline,
                                   parts ? whole / plan.tensor : whole);
     if (parts && !plan.sequence_parallel)
       seconds += collective_time(cluster.network, ClusterVerb::kAllGather, place_of(devices, 1, plan.tensor), whole);

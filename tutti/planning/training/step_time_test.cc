@@ -142,6 +142,16 @@ TEST(GroupPlaces, CountTheGroupsThatShareCards) {
   EXPECT_EQ(place(1, 16), (std::vector{16, 8, 1}));
 }
 
+TEST(Messages, ShareTheCardsWithTheRanksThatCrossNodesToo) {
+  const ClusterNetwork network{.inside = {0, 100e9, 0}, .between = {0, 10e9, 0}, .cards = 2, .start = 0};
+  const auto seconds = [&](int stride, int ranks) { return message_time(network, 8, stride, ranks, 1e9); };
+  EXPECT_DOUBLE_EQ(seconds(4, 2), 0.01);  // both on one node
+  EXPECT_DOUBLE_EQ(seconds(4, 4), 0.2);   // 4 ranks share two cards
+  EXPECT_DOUBLE_EQ(seconds(8, 2), 0.4);
+  EXPECT_DOUBLE_EQ(seconds(1, 16), 0.05);
+  EXPECT_DOUBLE_EQ(seconds(32, 4), 0.4);
+}
+
 TEST(ProductTimes, ComeFromMeasuredProductsIfThereAreAny) {
   DeviceRates device{.peak = 1e12, .share = 0.5, .product_start = 1e-6, .stream_bandwidth = 1e11};
   EXPECT_DOUBLE_EQ(product_time(device, ProductKind::kForward, 1000, 1000, 1000, 1, 4, 1), 2e9 / 0.5e12 + 1e-6);
