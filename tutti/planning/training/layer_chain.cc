@@ -20,6 +20,7 @@ LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan
   const double heads = double(config.heads) / t, e = runtime.element;
   const double causal = runtime.skips_masked ? 0.5 : 1;
 
+  // Attention sees the keys of one context rank after another.
   LayerChain chain;
   LayerWork& block = chain.block;
   block.products = {{.rows = rows, .outputs = qkv / t, .inputs = h, .hides_tensor_sum = true},
@@ -27,16 +28,18 @@ LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan
                     {.rows = rows, .outputs = fc1 / t, .inputs = h, .hides_tensor_sum = true},
                     {.rows = rows, .outputs = h, .inputs = config.ffn / t},
                     {.rows = s / c,
-                     .outputs = s,
+                     .outputs = s / c,
                      .inputs = double(config.head_size),
                      .batch = b * heads,
                      .share = causal,
+                     .times = c,
                      .has_weights = false},
                     {.rows = s / c,
                      .outputs = double(config.head_size),
-                     .inputs = s,
+                     .inputs = s / c,
                      .batch = b * heads,
                      .share = causal,
+                     .times = c,
                      .has_weights = false}};
   if (runtime.keeps_scores) block.streamed_scores = heads * b * s / c * s * (4 * e + 1);
   block.streamed =

@@ -14,6 +14,7 @@ struct ProductWork {
   double rows, outputs, inputs;
   double batch = 1;
   double share = 1;               // of it that is computed
+  double times = 1;               // so often, one after another
   bool has_weights = true;        // one operand is a weight; else both are activations, as in attention
   bool hides_tensor_sum = false;  // the sum of its input's gradient passes while that of its weight is computed
 };

@@ -105,7 +105,7 @@ struct StepModel::Costs {
     return std::max(transfer - computation, 0.0) + hidden_cost * std::min(transfer, computation);
   }
   double product(ProductKind kind, const ProductWork& work, int busy) const {
-    return slower * work.share *
+    return slower * work.share * work.times *
            product_time(cluster.device, kind, work.rows, work.outputs, work.inputs, work.batch, runtime.element, busy);
   }
   double stream(double bytes, double operations) const {
@@ -135,8 +135,8 @@ struct StepModel::Costs {
     if (work.context_hops > 0) {  // each hop is hidden behind the attention of the part that came before
       const double hop = message_time(cluster.network, devices, plan.tensor, plan.context, work.context_bytes);
       const double back = message_time(cluster.network, devices, plan.tensor, plan.context, 2 * work.context_bytes);
-      passes.forward.context = work.context_hops * std::max(0.0, hop - attention / plan.context);
-      passes.input.context = work.context_hops * std::max(0.0, back - attention_backward / plan.context);
+      passes.forward.context = work.context_hops * exposed(hop, attention / plan.context);
+      passes.input.context = work.context_hops * exposed(back, attention_backward / plan.context);
     }
     if (recomputations) {
       recomputations->full = passes.forward.sum();
