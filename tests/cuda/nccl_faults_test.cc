@@ -68,7 +68,8 @@ TEST(NcclFaults, AnErrorOfNcclsIsTold) {
       2,
       [](Group& world) {
         const std::string text = second_call(world);
-        expect_words(text, "NCCL could not go on: unhandled system error (told by the double) (hint: NCCL_DEBUG=WARN");
+        expect_words(text,
+                     "NCCL could not continue: unhandled system error (told by the double) (hint: NCCL_DEBUG=WARN");
       },
       with_gpus(kNccl, {{"FAKE_NCCL", "fail:1:2"}}));
   EXPECT_EQ(describe(outcomes), "");
@@ -108,10 +109,10 @@ TEST(NcclFaults, ABeginningThatNeverEnds) {
 TEST(NcclFaults, ABeginningThatFails) {
   const auto outcomes = run_processes(
       3, [](Group&) {}, with_gpus(kNccl, {{"FAKE_NCCL", "fail_init:0"}}));
-  EXPECT_THAT(outcomes[0].error, HasSubstr("NCCL could not go on: unhandled system error"));
+  EXPECT_THAT(outcomes[0].error, HasSubstr("NCCL could not continue: unhandled system error"));
   for (const int r : {1, 2})
     EXPECT_THAT(outcomes[std::size_t(r)].error,
-                HasSubstr("rank 0 could not open it: PeerLost: NCCL could not go on: unhandled system error"));
+                HasSubstr("rank 0 could not open it: PeerLost: NCCL could not continue: unhandled system error"));
 }
 
 // The other ranks need not wait for the whole limit of a beginning, which is minutes.

@@ -117,7 +117,7 @@ TEST_F(Doctor, WithAnotherSecretIsToldSo) {
   const Ended refused = doctor(1, {}, {{"TUTTI_SECRET", "the wrong word, of more than twenty characters"}}).wait();
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.out, AllOf(HasSubstr("FAIL  rendezvous"), HasSubstr("holds another secret")));
-  EXPECT_THAT(first.wait().out, HasSubstr("1 of 3 nodes came"));
+  EXPECT_THAT(first.wait().out, HasSubstr("1 of 3 nodes joined"));
 }
 
 TEST_F(Doctor, TheTrapOf127011) {
