@@ -92,7 +92,7 @@ TEST_F(FakeSys, ACoreIsNamedBySocketAndNumber) {
 
 TEST_F(FakeSys, OnlyWhatIsAllowedCounts) {
   EXPECT_THAT(*topology_from_sys({0b1000}, folder_), ElementsAre(Core{.cpus = {3}, .socket = 1, .numa = 1}));
-  EXPECT_THAT(topology_from_sys({0}, folder_).error().detail, HasSubstr("may run on no core"));
+  EXPECT_THAT(topology_from_sys({0}, folder_).error().detail, HasSubstr("may not run on any core"));
 }
 
 TEST(Topology, OfThisHostHasEveryCpuThatWeMayUse) {
