@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 
 #include "apps/options/help_text.h"
 #include "apps/tutti/command.h"
@@ -142,7 +143,7 @@ std::string summary(const Cluster& cluster) {
          link_words("between hosts", cluster.network.between);
 }
 
-// What `tutti run` is told.
+// The command line of `tutti run`.
 std::vector<std::string> arguments_of_run(const Texts& texts) {
   std::vector<std::string> words = {"-q", "--no-prefix"};
   const auto add = [](std::vector<std::string>& to, const char* option, const std::string& value) {
@@ -199,6 +200,10 @@ Result<int> act(const Texts& texts) {
                  .hint =
                      "begin with the preset of your device, as docs/reference/formats.md says; CUDA_VISIBLE_DEVICES= "
                      "hides the GPUs"};
+  if (!texts.file.empty()) {
+    const std::filesystem::path folder = std::filesystem::absolute(texts.file).parent_path();
+    if (::access(folder.c_str(), W_OK) != 0) return system_error(errno, "cannot write into " + folder.string());
+  }
   auto [code, text] = TUTTI_TRY(run_job_and_read(arguments_of_run(texts)));
   if (code != 0) return code;
   // Whatever a host prints besides is not written.

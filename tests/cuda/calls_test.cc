@@ -296,7 +296,7 @@ TEST(CudaStaged, OverGloo) {
       with_gpus("cpu:gloo,cuda:staged"));
   for (const auto& outcome : outcomes)
     if (outcome.error.find("the engine gloo is not installed") != std::string::npos)
-      GTEST_SKIP() << "Gloo is not installed: " << outcome.error;
+      GTEST_SKIP() << "Gloo is not installed (apt install libgloo-dev, and build again): " << outcome.error;
   EXPECT_EQ(describe(outcomes), "");
 }
 

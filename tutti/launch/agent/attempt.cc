@@ -47,10 +47,10 @@ Status Attempt::start(const Environment& environment) {
 
 // The rank whose absence made this one fail, or that ended its group; -1: it may have failed by itself.
 int Attempt::missed_by(const Worker& failed) {
-  const RankProgress progress = failed.progress().read_pulse();
+  const RankProgress progress = failed.progress().read_brief();
   if (progress.lost >= 0 || !progress.echoes) return progress.lost;
   for (const Worker& other : workers_)
-    if (const int lost = other.progress().read_pulse().lost; lost >= 0) return lost;
+    if (const int lost = other.progress().read_brief().lost; lost >= 0) return lost;
   return -1;
 }
 
@@ -73,7 +73,7 @@ Fault Attempt::fault_of(const Worker& worker, const Worker& failed) {
           .code = failed.end().exit.shell_code(),
           .report = true,
           .rank = worker.rank(),
-          .step = worker.progress().read_pulse().step,
+          .step = worker.progress().read_brief().step,
           .seconds = worker.end().seconds};
 }
 
@@ -84,13 +84,13 @@ bool Attempt::is_here(int rank) {
 // A rank that succeeded without ever calling init() while another rank waits for it there, in vain.
 std::optional<Fault> Attempt::missing_init() {
   const auto never_came = [](const Worker& worker) {
-    return !worker.alive() && worker.end().exit.ok() && !worker.progress().read_pulse().called;
+    return !worker.alive() && worker.end().exit.ok() && !worker.progress().read_brief().called;
   };
   const auto absent = std::find_if(workers_.begin(), workers_.end(), never_came);
   if (absent == workers_.end()) return {};
   for (const Worker& worker : workers_) {
     if (!worker.alive()) continue;
-    const RankProgress waits = worker.progress().read_pulse();
+    const RankProgress waits = worker.progress().read_brief();
     if (!waits.called || waits.joined) continue;
     const std::string text = fault_text(absent->end(), spec_.host) + " and never called tutti::init(), where rank " +
                              std::to_string(worker.rank()) + " waits for it";

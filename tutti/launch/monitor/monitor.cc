@@ -68,9 +68,9 @@ std::optional<Hang> Monitor::check(Workers& workers) {
   std::uint64_t steps = 0;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     Worker& worker = workers.begin()[std::ptrdiff_t(i)];
-    const std::uint64_t pulse = ranks_[i].seen.progress.pulse;
+    const std::uint64_t mark = ranks_[i].seen.progress.progress_mark;
     observe(worker, ranks_[i]);
-    moved |= ranks_[i].seen.progress.pulse != pulse;
+    moved |= ranks_[i].seen.progress.progress_mark != mark;
     steps = std::max(steps, ranks_[i].seen.progress.steps);
   }
   if (moved) {
@@ -90,9 +90,9 @@ void Monitor::observe(Worker& worker, WatchedRank& watched) {
   watched.seen.alive = worker.alive();
   if (!worker.alive()) return;
   const RankProgress before = std::move(watched.seen.progress);
-  watched.seen.progress = worker.progress().read_pulse();
+  watched.seen.progress = worker.progress().read_brief();
   const RankProgress& progress = watched.seen.progress;
-  if (progress.pulse != before.pulse) watched.moved = now();
+  if (progress.progress_mark != before.progress_mark) watched.moved = now();
   watched.steps_a_second = smoothed_rate(watched.steps_a_second, before, progress);
   const bool was_suspended = watched.seen.suspended;
   watched.process = process_info(worker.pid());
@@ -180,7 +180,7 @@ std::vector<RankStatus> Monitor::status(Workers& workers) const {
   for (Worker& worker : workers) {
     const WatchedRank watched = index < ranks_.size() ? ranks_[index] : WatchedRank{};
     ++index;
-    const RankProgress progress = worker.progress().read_pulse();
+    const RankProgress progress = worker.progress().read_brief();
     RankStatus rank{.rank = worker.rank(), .pid = worker.pid()};
     rank.state = !worker.alive()              ? worker.end().exit.ok() ? "ended" : "failed"
                  : is_suspended(worker.pid()) ? "stopped"
@@ -192,7 +192,8 @@ std::vector<RankStatus> Monitor::status(Workers& workers) const {
     rank.alarm = progress.alarm;
     if (progress.joined) rank.seconds = seconds_in_state(progress);
     if (progress.pid != 0 && watched.moved != Clock::time_point{})
-      rank.pulse = progress.pulse == watched.seen.progress.pulse ? seconds_since(watched.moved) : 0;
+      rank.since_progress =
+          progress.progress_mark == watched.seen.progress.progress_mark ? seconds_since(watched.moved) : 0;
     if (worker.alive()) rank.resident = watched.process.resident;
     ranks.push_back(std::move(rank));
   }
@@ -246,7 +247,7 @@ void Monitor::complete(Failure& failure, Workers& workers) const {
   for (Worker& worker : workers) {
     if (worker.rank() != failure.culprit.rank) {
       if (worker.end().exit.ok()) continue;
-      const RankProgress last = worker.progress().read_pulse();
+      const RankProgress last = worker.progress().read_brief();
       LastActivity& seen = failure.others[worker.rank()];
       seen.message = message_of(worker);
       seen.for_others = last.echoes || (last.lost >= 0 && last.lost != worker.rank());

@@ -59,7 +59,7 @@ RankStatus rank_of(const StatusJson& json) {
           .doing = words(json, "doing", ""),
           .seconds = real(json, "seconds", -1, kLongestReply, -1),
           .alarm = words(json, "alarm", ""),
-          .pulse = real(json, "since_progress", -1, kLongestReply, -1),
+          .since_progress = real(json, "since_progress", -1, kLongestReply, -1),
           .resident = std::uint64_t(whole(json, "resident", 0, INT64_MAX, 0))};
 }
 
@@ -162,7 +162,7 @@ std::string encode(const NodeStatus& status) {
                              {"waits", rank.waits},
                              {"doing", rank.doing},
                              {"seconds", rank.seconds},
-                             {"since_progress", rank.pulse},
+                             {"since_progress", rank.since_progress},
                              {"resident", rank.resident}});
     if (!rank.alarm.empty()) json["ranks"].back()["alarm"] = rank.alarm;
   }
@@ -239,7 +239,7 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
                                    rank.step < 0 ? "" : std::to_string(rank.step),
                                    rate_text(rank.steps_a_second),
                                    rank.waits < 0 ? "" : std::to_string(std::lround(100 * rank.waits)) + " %",
-                                   rank.pulse < 0 ? "" : seconds_text(rank.pulse + node.age),
+                                   rank.since_progress < 0 ? "" : seconds_text(rank.since_progress + node.age),
                                    rank.resident ? bytes_text(rank.resident) : "",
                                    rank.seconds < 0 ? "" : seconds_text(rank.seconds),
                                    rank.doing};

@@ -19,7 +19,7 @@ struct RankStatus {
   std::string doing;           // "all_reduce #42 (f32[1024], sum) on group world", "computes", "in tutti::init()"
   double seconds = -1;         // in that; -1: not known
   std::string alarm;           // a message for people (comm/alarm.h); empty: none
-  double pulse = -1;           // seconds since its last progress; -1: never
+  double since_progress = -1;  // seconds since its last progress; -1: never
   std::uint64_t resident = 0;  // bytes of memory
 
   bool operator==(const RankStatus&) const = default;

@@ -30,7 +30,7 @@ NodeStatus node(int number, int ranks) {
                             .waits = 0.93,
                             .doing = "all_reduce #42 (f32[4], sum) on group world",
                             .seconds = 0.002,
-                            .pulse = 0.25,
+                            .since_progress = 0.25,
                             .resident = 1 << 20});
   }
   return status;

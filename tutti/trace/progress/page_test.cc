@@ -92,7 +92,7 @@ TEST_F(Page, KeepsAMessageAndCutsALongOne) {
 TEST_F(Page, HasAnAlarmUntilItIsCleared) {
   page_->join(0, 2);
   page_->set_alarm("the disk is full");
-  EXPECT_EQ(reader_.read_pulse().alarm, "the disk is full");
+  EXPECT_EQ(reader_.read_brief().alarm, "the disk is full");
   page_->set_alarm(std::string(1 << 16, 'x'));
   EXPECT_THAT(reader_.read().alarm, SizeIs(ProgressLayout::kAlarm - 1));
   page_->set_alarm("");
@@ -137,11 +137,11 @@ TEST_F(Page, FindsAReceiveThatWaitsAmongThoseThatEnded) {
   EXPECT_EQ(p.current()->sequence, 4u);
 }
 
-TEST_F(Page, HasAPulse) {
+TEST_F(Page, HasAMarkThatChangesWithProgress) {
   page_->join(0, 3);
   const auto track = add(7, "dp");
-  std::set<std::uint64_t> pulses = {reader_.read().pulse};
-  const auto changed = [&] { return pulses.insert(reader_.read_pulse().pulse).second; };
+  std::set<std::uint64_t> marks = {reader_.read().progress_mark};
+  const auto changed = [&] { return marks.insert(reader_.read_brief().progress_mark).second; };
   EXPECT_FALSE(changed());
   page_->begin_step(1);
   EXPECT_TRUE(changed());

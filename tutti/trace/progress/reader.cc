@@ -87,7 +87,7 @@ RankProgress ProgressReader::read(bool all) const {
   p.steps = page->steps;
   if (page->alarm_size) p.alarm = text_in(page->alarm);
   if (p.steps) p.step = page->step, p.step_began = page->step_began;
-  p.pulse = mix(mix(std::uint64_t(p.pid), p.steps), p.joined);
+  p.progress_mark = mix(mix(std::uint64_t(p.pid), p.steps), p.joined);
   for (int i = 0; i < ProgressLayout::kGroups && entries != 0 && (entries & (entries - 1)) == 0; ++i) {
     const ProgressLayout::Group& place = page->groups[i];
     if (place.state == 0) continue;
@@ -119,8 +119,8 @@ RankProgress ProgressReader::read(bool all) const {
         ++under_way;
         if (!group.oldest || call->began() < group.oldest->began()) group.oldest = std::move(call);
       }
-      p.pulse = mix(mix(p.pulse, newest), under_way);
-      if (last) p.pulse = mix(p.pulse, std::uint64_t(last->state));
+      p.progress_mark = mix(mix(p.progress_mark, newest), under_way);
+      if (last) p.progress_mark = mix(p.progress_mark, std::uint64_t(last->state));
     }
     p.groups.push_back(std::move(group));
   }
@@ -138,7 +138,7 @@ RankProgress ProgressReader::read(bool all) const {
 }
 
 RankProgress ProgressReader::read() const { return read(true); }
-RankProgress ProgressReader::read_pulse() const { return read(false); }
+RankProgress ProgressReader::read_brief() const { return read(false); }
 
 Status ProgressReader::request_stop(int signal) const {
   const std::uint32_t word = std::uint32_t(signal);

@@ -62,7 +62,7 @@ struct RankProgress {
   std::int64_t read_at = 0;  // nanoseconds of CLOCK_MONOTONIC
 
   // Changes whenever the rank gets on: a step, a call that begins or ends.
-  std::uint64_t pulse = 0;
+  std::uint64_t progress_mark = 0;
   // Its current call: the oldest call under way, of any group, else the one that ended last; null: unknown.
   const ProgressCall* current(const ProgressGroup** of = nullptr) const;
 };
@@ -75,7 +75,7 @@ class ProgressReader {
 
   RankProgress read() const;
   // Without stacks and message.
-  RankProgress read_pulse() const;
+  RankProgress read_brief() const;
   // Asks the rank to save and leave, with the number of the signal that asked for it.
   Status request_stop(int signal) const;
 
