@@ -147,9 +147,10 @@ function(tutti_program name)
   tutti_compile_options(${name})
 endfunction()
 
-# The tests of LibTorch's half have the label `torch`. LibTorch, OpenMP and OpenBLAS are not instrumented: under TSan these tests ignore
-# memory that they alone touch, and run them with one thread.
-set(TUTTI_TORCH_TEST LABELS torch)
+# The label `torch`: the test links LibTorch, and its ranks are threads. The label `programs`: it starts trainers or examples that
+# link LibTorch. LibTorch, OpenMP and OpenBLAS are not instrumented: under TSan both ignore memory that these libraries alone touch,
+# and run them with one thread.
+set(TUTTI_WITH_TORCH)
 set(TUTTI_TEST_LIMIT 300)           # seconds, of a test
 set(TUTTI_TEST_PROGRAM_LIMIT 1200)  # of a program that is one test
 if(TUTTI_SANITIZE)
@@ -157,7 +158,7 @@ if(TUTTI_SANITIZE)
   set(TUTTI_TEST_PROGRAM_LIMIT 4800)
 endif()
 if(TUTTI_SANITIZE MATCHES thread)
-  list(APPEND TUTTI_TORCH_TEST ENVIRONMENT OMP_NUM_THREADS=1  # OpenBLAS reads it as well
+  list(APPEND TUTTI_WITH_TORCH ENVIRONMENT OMP_NUM_THREADS=1  # OpenBLAS reads it as well
     ENVIRONMENT_MODIFICATION TSAN_OPTIONS=string_append::ignore_noninstrumented_modules=1)
 endif()
 
@@ -173,11 +174,13 @@ function(tutti_test name)
     tutti_compile_options(${name})
     if(test_LIBRARIES MATCHES "tutti_(torch|image|dlrm|transformer|gpt)")
       add_test(NAME ${name} COMMAND ${name})
-      set_tests_properties(${name} PROPERTIES TIMEOUT ${TUTTI_TEST_PROGRAM_LIMIT} ${TUTTI_TORCH_TEST})
-    elseif(test_TRAINER)
-      gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES TIMEOUT ${TUTTI_TEST_LIMIT} ${TUTTI_TORCH_TEST})
+      set_tests_properties(${name} PROPERTIES TIMEOUT ${TUTTI_TEST_PROGRAM_LIMIT} LABELS torch ${TUTTI_WITH_TORCH})
     else()
-      gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES TIMEOUT ${TUTTI_TEST_LIMIT})
+      set(properties TIMEOUT ${TUTTI_TEST_LIMIT})
+      if(test_TRAINER)
+        list(APPEND properties LABELS programs ${TUTTI_WITH_TORCH})
+      endif()
+      gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES ${properties})
     endif()
   endif()
 endfunction()
