@@ -51,8 +51,8 @@ rendezvous::ForeignStore store_of(const c10::intrusive_ptr<c10d::Store>& store) 
 }
 
 // That of torch's default group, within which the other groups are made.
-std::mutex world_mutex;
-c10::weak_intrusive_ptr<TuttiBackend> world(c10::intrusive_ptr<TuttiBackend>{});
+Mutex world_mutex;
+c10::weak_intrusive_ptr<TuttiBackend> world TUTTI_GUARDED_BY(world_mutex){c10::intrusive_ptr<TuttiBackend>{}};
 
 const at::Tensor& only(const Tensors& tensors) {
   TORCH_CHECK(tensors.size() == 1, "tutti: requires a single tensor, got ", tensors.size());
@@ -71,7 +71,7 @@ c10::intrusive_ptr<TuttiBackend> TuttiBackend::create(const c10d::DistributedBac
   const std::string name = options.group_id.empty() ? "world" : options.group_id;
   c10::intrusive_ptr<TuttiBackend> parent;
   {
-    const std::lock_guard lock(world_mutex);
+    const MutexLock lock(world_mutex);
     parent = world.lock();
   }
   if (!ranks.empty() && parent && parent->getError() == c10d::ErrorType::SUCCESS)
@@ -84,7 +84,7 @@ c10::intrusive_ptr<TuttiBackend> TuttiBackend::create(const c10d::DistributedBac
           {.join_timeout = timeout, .collective_timeout = timeout})),
       timeout);
   if (ranks.empty()) {
-    const std::lock_guard lock(world_mutex);
+    const MutexLock lock(world_mutex);
     world = made;
   }
   return made;
@@ -98,7 +98,7 @@ TuttiBackend::TuttiBackend(Group group, milliseconds timeout)
 TuttiBackend::~TuttiBackend() { leave(); }
 
 Group TuttiBackend::group_or_none() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return group_;
 }
 
@@ -127,7 +127,7 @@ void TuttiBackend::abort() {
 
 void TuttiBackend::shutdown() {
   {
-    const std::lock_guard lock(world_mutex);
+    const MutexLock lock(world_mutex);
     if (world.lock().get() == this) world.reset();
   }
   leave();
@@ -139,7 +139,7 @@ void TuttiBackend::leave() {
   std::vector<std::shared_ptr<Submitted>> under_way;  // outlives the group, whose calls use these buffers
   Group leaving;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     leaving = std::exchange(group_, Group());
     under_way.swap(under_way_);
   }
@@ -164,7 +164,7 @@ c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(const c10::intrusive_ptr<c
 }
 
 void TuttiBackend::startCoalescing() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   coalesced_.emplace();
 }
 
@@ -172,7 +172,7 @@ void TuttiBackend::startCoalescing() {
 TuttiBackend::WorkHandle TuttiBackend::endCoalescing() {
   std::vector<std::shared_ptr<Submitted>> calls;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     TORCH_CHECK(coalesced_, "tutti: endCoalescing() without startCoalescing()");
     calls = *std::exchange(coalesced_, std::nullopt);
   }
@@ -209,7 +209,7 @@ TuttiBackend::WorkHandle TuttiBackend::start(CallOwner call, bool asynchronous, 
   Works works = group.submit(std::span<const Request>(call->requests));
   auto submitted = std::make_shared<Submitted>(std::move(call), std::move(works), handle->end_of_profile());
   handle->begin(submitted);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (coalesced_) coalesced_->push_back(submitted);
   under_way_.push_back(std::move(submitted));
   return handle;
@@ -219,7 +219,7 @@ TuttiBackend::WorkHandle TuttiBackend::start(CallOwner call, bool asynchronous, 
 void TuttiBackend::sweep() {
   std::vector<std::shared_ptr<Submitted>> ended;  // goes without the lock: a tensor may take the GIL
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto first =
         std::partition(under_way_.begin(), under_way_.end(), [](const auto& call) { return !call->done(); });
     ended.assign(std::make_move_iterator(first), std::make_move_iterator(under_way_.end()));

@@ -1,11 +1,11 @@
 #pragma once
 // The backend "tutti" of torch.distributed: each verb becomes one or several Requests of a Group.
 #include <atomic>
-#include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "torch_work.h"
+#include "tutti/base/mutex.h"
 #include "tutti/comm/group.h"
 
 namespace tutti::python {
@@ -87,10 +87,12 @@ class TuttiBackend final : public c10d::Backend {
 
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
-  mutable std::mutex mutex_;
-  Group group_;                                        // empty after shutdown()
-  std::vector<std::shared_ptr<Submitted>> under_way_;  // keeps the buffers, whatever becomes of the handles
-  std::optional<std::vector<std::shared_ptr<Submitted>>> coalesced_;  // between startCoalescing() and endCoalescing()
+  mutable Mutex mutex_;
+  Group group_ TUTTI_GUARDED_BY(mutex_);  // empty after shutdown()
+  // Keeps the buffers, whatever becomes of the handles.
+  std::vector<std::shared_ptr<Submitted>> under_way_ TUTTI_GUARDED_BY(mutex_);
+  // Between startCoalescing() and endCoalescing().
+  std::optional<std::vector<std::shared_ptr<Submitted>>> coalesced_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::python

@@ -46,7 +46,7 @@ bool Submitted::complete_within(Duration limit) {
 void Submitted::settle(Status status) {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (settled_.load()) return;
     status_ = std::move(status);
     try {
@@ -79,13 +79,14 @@ std::exception_ptr Submitted::exception() const {
 
 // The last request that ends completes the call, on the thread of Work::on_done().
 c10::intrusive_ptr<c10::ivalue::Future> Submitted::future() {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (future_) return future_;
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future_ = future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     if (settled_.load()) {
-      fulfil(*future_);
-      return future_;
+      fulfil(*future);
+      return future;
     }
   }
   const std::vector<Work> works = all_works();
@@ -97,7 +98,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Submitted::future() {
     if (!started.ok()) raise(started.error());
   }
   if (works.empty()) complete();
-  return future_;
+  return future;
 }
 
 bool TorchWork::isCompleted() {

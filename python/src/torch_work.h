@@ -3,10 +3,10 @@
 #include <ATen/core/ivalue.h>
 
 #include <memory>
-#include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "call.h"
+#include "tutti/base/mutex.h"
 #include "tutti/comm/work.h"
 
 namespace tutti::python {
@@ -48,8 +48,8 @@ class Submitted : public std::enable_shared_from_this<Submitted> {
   const std::function<void()> on_end_;  // of the profiler
   std::atomic<bool> settled_{false};
   Status status_;
-  std::mutex mutex_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  Mutex mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_ TUTTI_GUARDED_BY(mutex_);
 };
 
 class TorchWork final : public c10d::Work {
