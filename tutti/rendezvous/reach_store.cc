@@ -204,9 +204,22 @@ Result<ReachedStore> reach_store_file(const Identity& identity, transport::Crede
 // ---- where rank 0 serves ----
 
 // The trap: Debian and Ubuntu write "127.0.1.1 <host name>" into /etc/hosts. On that machine the name resolves to
-// loopback, elsewhere to the real address; rank 0 binds the one and the others dial the other. So loopback is the last
-// choice for a name, no choice at all where the ranks are known to be on several hosts, and worth a warning where that
-// is not known.
+// loopback, elsewhere to the real address; rank 0 would bind the one and the others dial the other. So loopback is the
+// last choice for a name. Where the ranks are known to be on several hosts, rank 0 serves at the address that the other
+// hosts most likely have for it. Where that is not known, loopback is worth a warning.
+
+// This machine's only IPv4 address but loopback, or of several that of its default route; empty: none.
+std::string address_for_others() {
+  std::vector<std::string> outward = transport::local_addresses();
+  std::erase_if(outward, [](const std::string& host) {
+    return host.find(':') != std::string::npos || host.starts_with("169.254.") ||
+           transport::is_loopback(transport::Address{.host = host});
+  });
+  if (outward.size() < 2) return outward.empty() ? std::string() : outward.front();
+  const std::string interface = transport::interface_towards("192.0.2.1");  // nobody has it; nothing is sent
+  const auto routed = transport::address_at(interface);
+  return interface.empty() || !routed.ok() ? std::string() : *routed;
+}
 
 std::string loopback_line(const std::string& name, const std::string& hosts_text) {
   int number = 0;
@@ -245,12 +258,21 @@ Result<std::vector<transport::Address>> serving_addresses(const transport::Addre
   });
   if (one_host == Identity::OneHost::kYes || !transport::is_loopback(all.front())) return all;
   const std::string line = loopback_line(wanted.host, hosts_file());
+  const bool names_this_host = !line.empty() && wanted.host != "localhost" && !wanted.host.starts_with("ip6-");
+  if (one_host == Identity::OneHost::kNo && names_this_host) {
+    if (const std::string mine = address_for_others(); !mine.empty()) {
+      log::warn("rank 0 serves at " + mine + ": the line \"" + line + "\" hides the address of " + wanted.host +
+                "; if the other hosts have another address for it, change the line or give an address (" + source +
+                ")");
+      return std::vector{transport::Address{.host = mine, .port = wanted.port}};
+    }
+  }
   if (one_host == Identity::OneHost::kNo)
     return usage("rank 0 would advertise the loopback address " + what + " (" + source +
                      "), which the ranks on other hosts cannot reach",
                  (line.empty() ? "give an address" : "change the line \"" + line + "\", or give an address") +
                      " that they can reach; " + of_this_machine());
-  if (!line.empty() && wanted.host != "localhost")
+  if (names_this_host)
     log::warn("rank 0 serves at " + what + ": ranks on other machines cannot reach it, because of the line \"" + line +
               "\"");
   return all;

@@ -39,8 +39,9 @@ Error joining_error(Error error, const Identity& identity);
 // The addresses at which rank 0 may serve: the numeric addresses of this machine that `wanted` (a name or an address)
 // stands for, the best first; never empty and never the wildcard. What rank 0 binds is what the other ranks dial, so
 // they must be able to reach it. `source` names the variable or URL in errors. kUsage: `wanted` is no address of this
-// machine (the error lists those that are), or the ranks are on several hosts and only loopback is left (the error
-// shows the line of /etc/hosts to change).
+// machine (the error lists those that are), or the ranks are on several hosts and only loopback is left. A name of this
+// machine that /etc/hosts makes loopback stands for the address that other hosts most likely have for it; a warning
+// shows the line.
 Result<std::vector<transport::Address>> serving_addresses(const transport::Address& wanted, const std::string& source,
                                                           Identity::OneHost one_host);
 

@@ -125,8 +125,9 @@ Status StoreRendezvous::serve() {
   }
   auto server = StoreServer::start(place, options_.credentials);
   if (!server.ok()) {
-    if (server.error().code == Code::kAddressInUse && another_serves(place)) return {};
-    return server.status();
+    if (server.error().code != Code::kAddressInUse || !another_serves(place)) return server.status();
+    place_ = place;
+    return {};
   }
   server_ = *std::move(server);
   place_ = server_->address();
