@@ -50,6 +50,7 @@ constexpr std::array kExplained = {
     Explained{Code::kMismatch, "Ranks made different calls, or run different programs.",
               "One rank skipped a collective, or called another one, for example inside `if (rank == 0)`.\n"
               "Shapes, dtypes, orders of parameters or options differ between ranks.\n"
+              "Two threads of a rank call one group in no fixed order: give each a group of its own.\n"
               "Hosts have different builds of the program or of Tutti.",
               "The error shows both calls. Let every rank make the same calls in the same order, from the same build.",
               "docs/how-to/debug-a-hang.md"},

@@ -40,6 +40,18 @@ TEST(InScheduler, MpirunTellsNodesAndNumbers) {
   EXPECT_THAT(here.err, HasSubstr("job mpirun-places-test"));
 }
 
+// mpirun binds each of two processes to a core.
+TEST(InScheduler, MoreRanksThanTheCoresOfTheLauncherGetAWarning) {
+  if (usable_cores() < 2) GTEST_SKIP() << "SKIP: needs two cores";
+  const auto bound = [](const std::string& ranks) {
+    const std::string command = std::string("exec taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') ") +
+                                TUTTI_TEST_COMMAND + " run --standalone -n " + ranks + " true";
+    return run({"run", "-q", "--no-prefix", "env", "OMPI_COMM_WORLD_SIZE=2", "sh", "-c", command}).err;
+  };
+  EXPECT_THAT(bound("2"), HasSubstr("2 ranks share 1 core, all that mpirun gave this process: add --bind-to none"));
+  EXPECT_THAT(bound("1"), Not(HasSubstr("share")));
+}
+
 TEST(InScheduler, WhatTheUserSaysWins) {
   const Ended alone = run({"run", "-q", "--nnodes", "1", worker(), "env", "WORLD_SIZE"}, under_mpirun(1));
   EXPECT_EQ(alone.out, "[0] WORLD_SIZE=1\n");

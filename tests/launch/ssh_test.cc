@@ -192,6 +192,10 @@ TEST(OnHosts, AHostThatFailsOrIsOldIsNamed) {
       run({"run", "--ssh", script(folder, "echo 'sh: tutti: not found' >&2; exit 127"), "-H", "a", worker(), "print"});
   EXPECT_THAT(missing.err, AllOf(HasSubstr("a did not start tutti (exit code 127): sh: tutti: not found"),
                                  HasSubstr("install tutti on a as ")));
+  const std::string words = "tutti: error while loading shared libraries: libspdlog.so.1.10: cannot open shared object";
+  const Ended linker =
+      run({"run", "--ssh", script(folder, "echo '" + words + "' >&2; exit 127"), "-H", "a", worker(), "print"});
+  EXPECT_THAT(linker.err, HasSubstr("tutti on a lacks the library libspdlog.so.1.10: install the run-time packages"));
   const std::string old =
       R"(echo 'TUTTI-NODE {"version":"0.0.1","host":"a","address":"","from":"","master_port":1,"store_port":2}'; sleep 60)";
   const Ended version = run({"run", "--ssh", script(folder, old), "-H", "a", worker(), "print"});

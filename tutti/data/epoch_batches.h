@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/base/error.h"
 #include "tutti/data/sampler.h"
 
 namespace tutti {
@@ -12,9 +13,12 @@ class EpochBatches {
  public:
   using State = SamplerState;
 
-  // drop_last: an epoch's last batch is dropped if it is smaller than the others.
+  // drop_last: an epoch's last batch is dropped if it is smaller than the others. Throws Exception where batch_size is
+  // 0, as a global batch over more ranks than it has samples may give.
   EpochBatches(DistributedSampler sampler, std::size_t batch_size, bool drop_last = true)
-      : sampler_(std::move(sampler)), batch_size_(batch_size), drop_last_(drop_last) {}
+      : sampler_(std::move(sampler)), batch_size_(batch_size), drop_last_(drop_last) {
+    TUTTI_REQUIRE(batch_size > 0, "EpochBatches: a batch of 0 samples; expected 1 or more");
+  }
 
   // None at the end of the epoch.
   std::vector<std::int64_t> take() {

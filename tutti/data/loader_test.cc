@@ -197,6 +197,8 @@ TEST(Loader, RejectsInvalidOptions) {
               testing::ThrowsMessage<Exception>(HasSubstr("-1 threads; expected 0 or more")));
   EXPECT_THAT([] { Loader(in_order(4), slowly, {.threads = 2, .ahead = 0}); },
               testing::ThrowsMessage<Exception>(HasSubstr("0 batches ahead; expected 1 or more")));
+  EXPECT_THAT([] { EpochBatches(DistributedSampler(23, 1, 2), 0); },
+              testing::ThrowsMessage<Exception>(HasSubstr("a batch of 0 samples; expected 1 or more")));
 }
 
 }  // namespace

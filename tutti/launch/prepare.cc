@@ -178,6 +178,16 @@ void warn_of_costly_variables(int cores, bool tune) {
             (tune ? "; tutti run chooses the value of a variable that is not set" : ""));
 }
 
+// mpirun binds a process to a core unless it is told otherwise, and Slurm gives a task one CPU.
+void warn_of_few_cores(int ranks, int cores) {
+  const bool of_mpirun = env("OMPI_COMM_WORLD_SIZE").has_value();
+  if (ranks <= cores || cores >= int(::sysconf(_SC_NPROCESSORS_ONLN)) || !(of_mpirun || env("SLURM_JOB_ID"))) return;
+  log::warn(std::to_string(ranks) + " ranks share " + std::to_string(cores) +
+            (cores == 1 ? " core, all that " : " cores, all that ") +
+            (of_mpirun ? "mpirun gave this process: add --bind-to none to mpirun"
+                       : "Slurm gave this job here: ask it for more with --cpus-per-task or --exclusive"));
+}
+
 Status prepare_ranks(const JobOptions& options, Prepared& job) {
   const std::vector<std::string> gpus = visible_gpus(current_environment());
   const MachineCounts machine{.cores = usable_cores(),
@@ -186,6 +196,7 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
   nodes.counts = TUTTI_TRY(parse_rank_counts(options.ranks, options.nodes, options.node, machine));
   TUTTI_TRY(share_machine(options, gpus, machine, nodes.counts.here, job.agent));
   if (options.node <= 0) warn_of_costly_variables(job.agent.cores_of_a_rank, options.tune);
+  warn_of_few_cores(nodes.counts.here, machine.cores);
   nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
   nodes.node = options.node;
   nodes.min_nodes = options.rendezvous.min.value_or(nodes.nodes);

@@ -64,8 +64,10 @@ MaybeAllocation slurm_step(const Environment& environment, const std::string& jo
   const auto node = TUTTI_TRY(number_of(environment, {"SLURM_NODEID"}));
   if (tasks > nodes) {
     return several_on_one_node("srun", (tasks + nodes - 1) / nodes,
-                               "one on each node is enough: srun --ntasks-per-node 1 tutti run -n N ...; or let srun "
-                               "start the program itself, without tutti run");
+                               "one on each node is enough: srun --nodes " + std::to_string(nodes) + " --ntasks " +
+                                   std::to_string(nodes) +
+                                   " --ntasks-per-node 1 tutti run -n N ...; or let srun start the program itself, "
+                                   "without tutti run");
   }
   if (nodes < 2 || !node) return std::optional<Allocation>();
   if (*node < 0 || *node >= nodes)

@@ -86,7 +86,7 @@ TEST(SchedulerNodes, SeveralLaunchersOnOneNodeAreAMistake) {
   EXPECT_EQ(slurm.error().code, Code::kUsage);
   EXPECT_EQ(slurm.error().detail,
             "srun started 4 of this launcher on this node, and each would start ranks of its own");
-  EXPECT_THAT(slurm.error().hint, HasSubstr("srun --ntasks-per-node 1 tutti run"));
+  EXPECT_THAT(slurm.error().hint, HasSubstr("srun --nodes 3 --ntasks 3 --ntasks-per-node 1 tutti run"));
   const auto mpi = ask({{"OMPI_COMM_WORLD_RANK", "1"},
                         {"OMPI_COMM_WORLD_SIZE", "2"},
                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},

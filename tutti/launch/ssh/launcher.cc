@@ -230,6 +230,15 @@ Status SshLauncher::drop_unreached() {
   return sessions_.empty() ? Status(unreached.front().why) : Status();
 }
 
+// What the dynamic linker did not find; empty: nothing.
+std::string missing_library(const std::string& said) {
+  constexpr std::string_view kWords = "error while loading shared libraries: ";
+  const auto at = said.find(kWords);
+  if (at == std::string::npos) return {};
+  const std::string rest = said.substr(at + kWords.size());
+  return rest.substr(0, rest.find(':'));
+}
+
 Error SshLauncher::unanswered(const Session& session) const {
   const auto& words = session.last_lines.lines();
   std::vector<std::string> said(words.begin(), words.end());
@@ -239,6 +248,9 @@ Error SshLauncher::unanswered(const Session& session) const {
   if (*session.code == kSshFailed) {
     error.hint = "ssh must reach " + session.host + " without a prompt: try ssh -o BatchMode=yes " + session.host +
                  " true (keys, ~/.ssh/known_hosts)";
+  } else if (const std::string library = missing_library(error.detail); !library.empty()) {
+    error.hint = "tutti on " + session.host + " lacks the library " + library +
+                 ": install the run-time packages of tutti there (docs/install.md lists them)";
   } else if (*session.code == 127) {
     error.hint = "install tutti on " + session.host + " as " + options_.self + ", or in the PATH that ssh gives there";
   }
