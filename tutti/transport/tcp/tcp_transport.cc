@@ -43,6 +43,8 @@ constexpr auto kIdleLook = std::chrono::milliseconds(400);  // how often it is l
 constexpr auto kTransportLook =
     std::chrono::seconds(1);  // how often limits of arrivals and other dialers' failures are looked at
 
+constexpr double kFirstLine = 3, kLineEvery = 10;  // seconds: when a connect() that waits says for whom
+
 // That this process may have.
 std::size_t open_files() {
   rlimit files{};
@@ -104,6 +106,16 @@ struct TcpTransport::ConnectCall {
       if (wants(rank) && !answered[rank]) ranks.push_back(rank);
     }
     return ranks;
+  }
+
+  std::string waiting_for(const std::string& contact) {
+    std::vector<std::string> awaited;
+    if (const auto ranks = missing_callers(); !ranks.empty())
+      awaited.push_back(ranks_words(ranks) + " to connect to " + contact);
+    MutexLock lock(mutex);
+    for (int rank = 0; rank < my_rank && awaited.size() < 3; ++rank)
+      if (wants(rank) && !dialled[rank]) awaited.push_back("rank " + std::to_string(rank) + " at " + contacts[rank]);
+    return join(awaited, ", ");
   }
 
   // The group rank of a caller that this call waits for; -1: it waits for another.
@@ -290,7 +302,7 @@ Result<Fd> TcpTransport::dial(ConnectCall& call, int rank) {
 
 // The caller's thread: answers until every link stands.
 Status TcpTransport::receive(ConnectCall& call) {
-  for (;;) {
+  for (double next_line = kFirstLine;;) {
     const std::vector<int> missing = call.missing_callers();
     {
       MutexLock lock(call.mutex);
@@ -306,6 +318,11 @@ Status TcpTransport::receive(ConnectCall& call) {
         return error;
       }
       // Only dialling is left: its own errors, which say more, come with the same deadline.
+    }
+    if (call.deadline.waited() >= next_line) {
+      log::info("waiting for " + call.waiting_for(contact()) + " after " + seconds_text(call.deadline.waited()) +
+                " of " + seconds_text(call.deadline.limit()) + ": do firewalls let these addresses through?");
+      next_line += kLineEvery;
     }
     std::vector<pollfd> polls{{.fd = call.bell.get(), .events = POLLIN, .revents = 0}};
     Duration pause = kTransportLook;

@@ -142,6 +142,14 @@ TEST(TcpTransport, NamesTheRanksThatDidNotConnect) {
               HasSubstr("connecting: ranks 1-3 did not connect to " + ranks.contacts[0] + " after"));
 }
 
+TEST(TcpTransport, ALongWaitSaysForWhom) {
+  Ranks ranks(3);
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(ranks.connect(1, 1, 3.1).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("waiting for rank 2 to connect to " + ranks.contacts[1] + ", rank 0 at " + ranks.contacts[0]));
+}
+
 TEST(TcpTransport, APeerThatAnswersNotIsNamed) {
   Ranks ranks(2);
   auto links = ranks.connect(1, 1, 0.05);  // rank 0 listens, but never answers
