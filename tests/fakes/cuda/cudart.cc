@@ -3,8 +3,10 @@
 //
 //   Device memory is not the host's: device pointers lie in a range that nobody may touch, so any access from the host,
 //   a memcpy that should have been a cudaMemcpy, ends the process. The bytes lie elsewhere (fake_cuda_bytes()).
-//   Streams run on their own: each is a thread that works through a queue. Whoever reads results without having waited
-//   for the stream reads what was there before.
+//   Streams are late: each is a thread with a queue, and it runs its queue only up to what somebody waits for or asks
+//   about. So code that reads a result without waiting for the stream reads what was there before, every time. Kernels
+//   of NCCL and host functions run without being awaited, because other ranks depend on them.
+//   Calls that make the host wait are counted (fake_cuda_host_waits()).
 //   Asynchronous copies want pinned memory on the host's side; others are refused (CUDA would make them synchronous).
 //
 // FAKE_CUDA_DEVICES: how many GPUs there are (8); FAKE_CUDA_ERROR: what cudaGetDeviceCount returns, such as 35.
@@ -12,6 +14,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -120,61 +124,92 @@ PinnedRanges& pinned() {
   return *all;
 }
 
-struct Stream {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
-  bool busy = false, ending = false;
-
+// Acts are numbered from 1 in the order of their calls. The thread runs those up to `demanded`.
+class Stream {
+ public:
   static std::shared_ptr<Stream> start() {
     auto stream = std::make_shared<Stream>();
     std::thread([stream] { stream->run(); }).detach();
     return stream;
   }
-  void push(std::function<void()> act) {
-    std::lock_guard lock(mutex);
-    queue.push_back(std::move(act));
-    changed.notify_all();
+  std::uint64_t push(std::function<void()> act) {
+    std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(act));
+    return ++pushed_;
+  }
+  // Lets the stream run its first `number` acts. Returns whether it has done so already.
+  bool demand(std::uint64_t number) {
+    std::lock_guard lock(mutex_);
+    if (number > demanded_) demanded_ = number;
+    changed_.notify_all();
+    return done_ >= number;
+  }
+  bool demand_all() { return demand(pushed()); }
+  void wait(std::uint64_t number) {
+    demand(number);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= number; });
+  }
+  void wait_for_all() { wait(pushed()); }
+  void end() {  // once its queue is empty
+    std::lock_guard lock(mutex_);
+    demanded_ = pushed_;
+    ending_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::uint64_t pushed() {
+    std::lock_guard lock(mutex_);
+    return pushed_;
   }
   void run() {
-    std::unique_lock lock(mutex);
+    std::unique_lock lock(mutex_);
     for (;;) {
-      changed.wait(lock, [&] { return !queue.empty() || ending; });
-      if (queue.empty()) return;
-      const auto act = std::move(queue.front());
-      queue.pop_front();
-      busy = true;
+      changed_.wait(lock, [&] { return done_ < demanded_ || ending_; });
+      if (queue_.empty()) return;
+      auto act = std::move(queue_.front());
+      queue_.pop_front();
       lock.unlock();
       act();
+      act = nullptr;
       lock.lock();
-      busy = false;
-      changed.notify_all();
+      ++done_;
+      changed_.notify_all();
     }
   }
-  bool is_idle() {
-    std::lock_guard lock(mutex);
-    return queue.empty() && !busy;
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return queue.empty() && !busy; });
-  }
-};
-
-struct Event {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::uint64_t recorded = 0, passed = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  std::uint64_t pushed_ = 0, done_ = 0, demanded_ = 0;
+  bool ending_ = false;
 };
 
 using StreamHandle = std::shared_ptr<Stream>;
-using EventHandle = std::shared_ptr<Event>;
 
+// The act of a stream that was the latest one when the event was recorded.
+struct Event {
+  StreamHandle stream;
+  std::uint64_t number = 0;
+};
+
+constexpr int kMaxDevices = 64;
+
+// The handle 0 is the default stream of the current device.
 StreamHandle stream_of(void* handle) {
-  static StreamHandle* const default_stream = new StreamHandle(Stream::start());
-  return handle ? *static_cast<StreamHandle*>(handle) : *default_stream;
+  if (handle) return *static_cast<StreamHandle*>(handle);
+  static std::mutex mutex;
+  static StreamHandle* const default_streams = new StreamHandle[kMaxDevices];
+  std::lock_guard lock(mutex);
+  StreamHandle& stream = default_streams[current_device];
+  if (!stream) stream = Stream::start();
+  return stream;
 }
-EventHandle event_of(void* handle) { return *static_cast<EventHandle*>(handle); }
+Event& event_of(void* handle) { return *static_cast<Event*>(handle); }
+
+std::atomic<std::uint64_t> host_waits[kMaxDevices];
+
+void count_host_wait() { ++host_waits[current_device]; }
 
 bool may_be_copied(const void* p, std::size_t bytes) {
   return memory().owns(p) ? memory().is_valid(p, bytes) : pinned().holds(p, bytes);
@@ -184,7 +219,7 @@ int number_from(const char* variable, int otherwise) {
   const char* const text = std::getenv(variable);
   return text ? std::atoi(text) : otherwise;
 }
-int devices() { return number_from("FAKE_CUDA_DEVICES", 8); }
+int devices() { return std::min(number_from("FAKE_CUDA_DEVICES", 8), kMaxDevices); }
 
 }  // namespace
 
@@ -193,8 +228,14 @@ extern "C" {
 void* fake_cuda_bytes(const void* p) { return memory().owns(p) ? memory().bytes_of(p) : const_cast<void*>(p); }
 
 void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data) {
+  const StreamHandle on = stream_of(stream);
+  on->demand(on->push([=] { act(data); }));
+}
+void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data) {
   stream_of(stream)->push([=] { act(data); });
 }
+std::uint64_t fake_cuda_host_waits(int device) { return host_waits[device]; }
+int fake_cuda_is_pinned(const void* p) { return pinned().holds(p, 1); }
 int fake_cuda_current_device() { return current_device; }
 
 int cudaGetDeviceCount(int* count) {
@@ -249,12 +290,13 @@ int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* st
 int cudaMemcpy(void* to, const void* from, std::size_t bytes, int) {
   for (const void* p : {static_cast<const void*>(to), from})
     if (bytes > 0 && memory().owns(p) && !memory().is_valid(p, bytes)) return fail(kInvalidValue);
-  stream_of(nullptr)->wait();
+  count_host_wait();
+  stream_of(nullptr)->wait_for_all();
   if (bytes > 0) std::memcpy(fake_cuda_bytes(to), fake_cuda_bytes(from), bytes);
   return 0;
 }
 int cudaLaunchHostFunc(void* stream, void (*act)(void*), void* data) {
-  stream_of(stream)->push([=] { act(data); });
+  fake_cuda_enqueue(stream, act, data);
   return 0;
 }
 
@@ -264,54 +306,43 @@ int cudaStreamCreateWithFlags(void** stream, unsigned) {
 }
 int cudaStreamDestroy(void* stream) {
   auto* const handle = static_cast<StreamHandle*>(stream);
-  {
-    std::lock_guard lock((*handle)->mutex);
-    (*handle)->ending = true;
-    (*handle)->changed.notify_all();
-  }
+  (*handle)->end();
   delete handle;
   return 0;
 }
-int cudaStreamQuery(void* stream) { return stream_of(stream)->is_idle() ? 0 : fail(kNotReady); }
+int cudaStreamQuery(void* stream) { return stream_of(stream)->demand_all() ? 0 : fail(kNotReady); }
+int cudaStreamSynchronize(void* stream) {
+  count_host_wait();
+  stream_of(stream)->wait_for_all();
+  return 0;
+}
 int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
-  const EventHandle e = event_of(event);
-  std::uint64_t awaited = 0;
-  {
-    std::lock_guard lock(e->mutex);
-    awaited = e->recorded;
-  }
-  stream_of(stream)->push([=] {
-    std::unique_lock lock(e->mutex);
-    e->changed.wait(lock, [&] { return e->passed >= awaited; });
-  });
+  const Event awaited = event_of(event);
+  if (awaited.stream) stream_of(stream)->push([=] { awaited.stream->wait(awaited.number); });
   return 0;
 }
 int cudaEventCreateWithFlags(void** event, unsigned) {
-  *event = new EventHandle(std::make_shared<Event>());
+  *event = new Event;
   return 0;
 }
 int cudaEventDestroy(void* event) {
-  delete static_cast<EventHandle*>(event);
+  delete &event_of(event);
   return 0;
 }
 int cudaEventRecord(void* event, void* stream) {
-  const EventHandle e = event_of(event);
-  std::uint64_t mine = 0;
-  {
-    std::lock_guard lock(e->mutex);
-    mine = ++e->recorded;
-  }
-  stream_of(stream)->push([=] {
-    std::lock_guard lock(e->mutex);
-    if (e->passed < mine) e->passed = mine;
-    e->changed.notify_all();
-  });
+  StreamHandle on = stream_of(stream);
+  const std::uint64_t number = on->push([] {});
+  event_of(event) = {std::move(on), number};
   return 0;
 }
 int cudaEventQuery(void* event) {
-  const EventHandle e = event_of(event);
-  std::lock_guard lock(e->mutex);
-  return e->passed >= e->recorded ? 0 : fail(kNotReady);
+  const Event& e = event_of(event);
+  return !e.stream || e.stream->demand(e.number) ? 0 : fail(kNotReady);
+}
+int cudaEventSynchronize(void* event) {
+  count_host_wait();
+  if (const Event e = event_of(event); e.stream) e.stream->wait(e.number);
+  return 0;
 }
 
 const char* cudaGetErrorString(int error) {

@@ -3,10 +3,34 @@
 // to tests. (The double of NCCL uses nothing else of it: where LibTorch has brought the real runtime, that one's names
 // come first.)
 
+#include <cstddef>
+#include <cstdint>
+
 extern "C" {
 // Where the bytes of a device pointer really are; a host pointer is given back as it came. Only work that stands on a
 // stream, as a kernel would, may look there.
 void* fake_cuda_bytes(const void* pointer);
+// Runs `act` when its turn on the stream comes. The late one waits until somebody waits for it, as kernels of LibTorch
+// do here.
 void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data);
+void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data);
 int fake_cuda_current_device();
+int fake_cuda_is_pinned(const void* pointer);
+// Calls so far that made the host wait for this device: synchronisations and blocking copies.
+std::uint64_t fake_cuda_host_waits(int device);
+// Of the runtime, for LibTorch's double (torch_device.cc).
+int cudaGetDeviceCount(int* count);
+int cudaGetDevice(int* device);
+int cudaSetDevice(int device);
+int cudaMalloc(void** at, std::size_t bytes);
+int cudaHostAlloc(void** at, std::size_t bytes, unsigned flags);
+int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int direction, void* stream);
+int cudaStreamCreateWithFlags(void** stream, unsigned flags);
+int cudaStreamQuery(void* stream);
+int cudaStreamSynchronize(void* stream);
+int cudaStreamWaitEvent(void* stream, void* event, unsigned flags);
+int cudaEventCreateWithFlags(void** event, unsigned flags);
+int cudaEventDestroy(void* event);
+int cudaEventRecord(void* event, void* stream);
+int cudaEventQuery(void* event);
 }
