@@ -29,6 +29,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -207,6 +208,30 @@ StreamHandle stream_of(void* handle) {
 }
 Event& event_of(void* handle) { return *static_cast<Event*>(handle); }
 
+class StreamsMade {
+ public:
+  void add(int device, const StreamHandle& stream) {
+    std::lock_guard lock(mutex_);
+    streams_[device].push_back(stream);
+  }
+  std::vector<StreamHandle> of(int device) {
+    std::lock_guard lock(mutex_);
+    std::vector<StreamHandle> alive;
+    for (const auto& stream : streams_[device])
+      if (StreamHandle held = stream.lock()) alive.push_back(std::move(held));
+    return alive;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<std::weak_ptr<Stream>>> streams_;
+};
+
+StreamsMade& streams_made() {
+  static StreamsMade* const all = new StreamsMade;
+  return *all;
+}
+
 std::atomic<std::uint64_t> host_waits[kMaxDevices];
 
 void count_host_wait() { ++host_waits[current_device]; }
@@ -234,6 +259,7 @@ void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data) {
 void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data) {
   stream_of(stream)->push([=] { act(data); });
 }
+void fake_cuda_await(void* stream) { stream_of(stream)->wait_for_all(); }
 std::uint64_t fake_cuda_host_waits(int device) { return host_waits[device]; }
 int fake_cuda_is_pinned(const void* p) { return pinned().holds(p, 1); }
 int fake_cuda_current_device() { return current_device; }
@@ -301,7 +327,15 @@ int cudaLaunchHostFunc(void* stream, void (*act)(void*), void* data) {
 }
 
 int cudaStreamCreateWithFlags(void** stream, unsigned) {
-  *stream = new StreamHandle(Stream::start());
+  auto* const handle = new StreamHandle(Stream::start());
+  streams_made().add(current_device, *handle);
+  *stream = handle;
+  return 0;
+}
+int cudaDeviceSynchronize() {
+  count_host_wait();
+  stream_of(nullptr)->wait_for_all();
+  for (const StreamHandle& stream : streams_made().of(current_device)) stream->wait_for_all();
   return 0;
 }
 int cudaStreamDestroy(void* stream) {

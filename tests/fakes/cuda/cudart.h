@@ -14,6 +14,7 @@ void* fake_cuda_bytes(const void* pointer);
 // do here.
 void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data);
 void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data);
+void fake_cuda_await(void* stream);  // does not count as a wait of the host
 int fake_cuda_current_device();
 int fake_cuda_is_pinned(const void* pointer);
 // Calls so far that made the host wait for this device: synchronisations and blocking copies.
@@ -28,6 +29,7 @@ int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int direction
 int cudaStreamCreateWithFlags(void** stream, unsigned flags);
 int cudaStreamQuery(void* stream);
 int cudaStreamSynchronize(void* stream);
+int cudaDeviceSynchronize();
 int cudaStreamWaitEvent(void* stream, void* event, unsigned flags);
 int cudaEventCreateWithFlags(void** event, unsigned flags);
 int cudaEventDestroy(void* event);
