@@ -4,8 +4,10 @@
 //   Device memory is not the host's: device pointers lie in a range that nobody may touch, so any access from the host,
 //   a memcpy that should have been a cudaMemcpy, ends the process. The bytes lie elsewhere (fake_cuda_bytes()).
 //   Streams are late: each is a thread with a queue, and it runs its queue only up to what somebody waits for or asks
-//   about. So code that reads a result without waiting for the stream reads what was there before, every time. Kernels
-//   of NCCL and host functions run without being awaited, because other ranks depend on them.
+//   about. So code that reads a result without waiting for the stream reads what was there before, every time. If a
+//   stream is made to wait for another, the other runs first. So work on a side stream that forgot to wait for its
+//   inputs does not find them. Kernels of NCCL and host functions run without being awaited, because other ranks depend
+//   on them.
 //   Calls that make the host wait are counted (fake_cuda_host_waits()).
 //   Asynchronous copies want pinned memory on the host's side; others are refused (CUDA would make them synchronous).
 //
@@ -125,7 +127,8 @@ PinnedRanges& pinned() {
   return *all;
 }
 
-// Acts are numbered from 1 in the order of their calls. The thread runs those up to `demanded`.
+// Acts are numbered from 1 in the order of their calls. The thread runs those up to `demanded_`. One mutex guards all
+// streams, since a stream may wait for another.
 class Stream {
  public:
   static std::shared_ptr<Stream> start() {
@@ -134,40 +137,70 @@ class Stream {
     return stream;
   }
   std::uint64_t push(std::function<void()> act) {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     queue_.push_back(std::move(act));
     return ++pushed_;
   }
   // Lets the stream run its first `number` acts. Returns whether it has done so already.
   bool demand(std::uint64_t number) {
-    std::lock_guard lock(mutex_);
-    if (number > demanded_) demanded_ = number;
-    changed_.notify_all();
+    const std::lock_guard lock(mutex());
+    demand_locked(number);
     return done_ >= number;
   }
   bool demand_all() { return demand(pushed()); }
-  void wait(std::uint64_t number) {
-    demand(number);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_ >= number; });
+  // With `or_stuck` also returns if the stream waits for something that is no stream: another rank, a test.
+  void wait(std::uint64_t number, bool or_stuck = false) {
+    std::unique_lock lock(mutex());
+    demand_locked(number);
+    changed().wait(lock, [&] { return done_ >= number || (or_stuck && is_stuck()); });
   }
   void wait_for_all() { wait(pushed()); }
+  // For acts: waits for another stream, and runs what may wait for anything.
+  void wait_for(Stream& other, std::uint64_t number) {
+    std::unique_lock lock(mutex());
+    awaited_ = &other;
+    other.demand_locked(number);
+    changed().wait(lock, [&] { return other.done_ >= number; });
+    awaited_ = nullptr;
+  }
+  void run_what_may_wait(const std::function<void()>& act) {
+    may_wait(true);
+    act();
+    may_wait(false);
+  }
   void end() {  // once its queue is empty
-    std::lock_guard lock(mutex_);
-    demanded_ = pushed_;
+    const std::lock_guard lock(mutex());
     ending_ = true;
-    changed_.notify_all();
+    demand_locked(pushed_);
   }
 
  private:
+  static std::mutex& mutex() {
+    static std::mutex* const all = new std::mutex;
+    return *all;
+  }
+  static std::condition_variable& changed() {
+    static std::condition_variable* const all = new std::condition_variable;
+    return *all;
+  }
+  void demand_locked(std::uint64_t number) {
+    demanded_ = std::max(demanded_, number);
+    changed().notify_all();
+  }
+  void may_wait(bool value) {
+    const std::lock_guard lock(mutex());
+    may_wait_ = value;
+    changed().notify_all();
+  }
+  bool is_stuck() const { return may_wait_ || (awaited_ && awaited_->is_stuck()); }
   std::uint64_t pushed() {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     return pushed_;
   }
   void run() {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(mutex());
     for (;;) {
-      changed_.wait(lock, [&] { return done_ < demanded_ || ending_; });
+      changed().wait(lock, [&] { return done_ < demanded_ || ending_; });
       if (queue_.empty()) return;
       auto act = std::move(queue_.front());
       queue_.pop_front();
@@ -176,14 +209,13 @@ class Stream {
       act = nullptr;
       lock.lock();
       ++done_;
-      changed_.notify_all();
+      changed().notify_all();
     }
   }
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   std::uint64_t pushed_ = 0, done_ = 0, demanded_ = 0;
-  bool ending_ = false;
+  bool ending_ = false, may_wait_ = false;
+  const Stream* awaited_ = nullptr;
 };
 
 using StreamHandle = std::shared_ptr<Stream>;
@@ -254,7 +286,7 @@ void* fake_cuda_bytes(const void* p) { return memory().owns(p) ? memory().bytes_
 
 void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data) {
   const StreamHandle on = stream_of(stream);
-  on->demand(on->push([=] { act(data); }));
+  on->demand(on->push([=, raw = on.get()] { raw->run_what_may_wait([=] { act(data); }); }));
 }
 void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data) {
   stream_of(stream)->push([=] { act(data); });
@@ -352,7 +384,11 @@ int cudaStreamSynchronize(void* stream) {
 }
 int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
   const Event awaited = event_of(event);
-  if (awaited.stream) stream_of(stream)->push([=] { awaited.stream->wait(awaited.number); });
+  if (!awaited.stream) return 0;
+  // The awaited stream runs now, before what it forgot to wait for.
+  awaited.stream->wait(awaited.number, true);
+  const StreamHandle on = stream_of(stream);
+  on->push([=, raw = on.get()] { raw->wait_for(*awaited.stream, awaited.number); });
   return 0;
 }
 int cudaEventCreateWithFlags(void** event, unsigned) {

@@ -236,6 +236,9 @@ void enqueue(c10::Stream stream, std::function<void()> act) {
   auto* const guarded = new std::function<void()>([act = std::move(act), device] {
     try {
       act();
+    } catch (const c10::Error& e) {
+      const std::lock_guard lock(broken_mutex);
+      broken[device] = e.what_without_backtrace();
     } catch (const std::exception& e) {
       const std::lock_guard lock(broken_mutex);
       broken[device] = e.what();

@@ -73,6 +73,8 @@ class OnCpu {
     at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
         c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), like.dtype());
     made.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+    if (like.is_conj()) made._set_conj(true);
+    if (like.is_neg()) made._set_neg(true);
     return made;
   }
 
@@ -336,7 +338,7 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   if (self.numel() == 0) return self;
   const at::Tensor& on_device = self.is_cuda() ? self : source;
   throw_if_broken(on_device.device());
-  const at::Tensor from = source.expand_as(self).to(self.scalar_type()).contiguous();
+  const at::Tensor from = source.expand_as(self).to(self.scalar_type()).resolve_conj().resolve_neg().contiguous();
   // Where the bytes go to, which may need another copy into `self`.
   const at::Tensor to = self.is_contiguous() ? self : at::empty(self.sizes(), self.options());
   const c10::Stream stream = current_stream(source.is_cuda() ? source.device() : self.device());
