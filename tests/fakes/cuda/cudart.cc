@@ -61,7 +61,7 @@ class Memory {
     bytes = (bytes + kAlign - 1) / kAlign * kAlign + kAlign;  // a gap behind each: overruns show
     if (next_ + bytes > kSpace) return nullptr;
     std::byte* const at = pointers_ + next_;
-    blocks_[at] = bytes - kAlign;
+    blocks_[at] = {bytes - kAlign, current_device};
     next_ += bytes;
     return at;
   }
@@ -69,16 +69,19 @@ class Memory {
     std::lock_guard lock(mutex_);
     const auto found = blocks_.find(static_cast<std::byte*>(p));
     if (found == blocks_.end()) return false;
-    ::madvise(bytes_of(p), found->second, MADV_DONTNEED);  // addresses are never used again
+    ::madvise(bytes_of(p), found->second.bytes, MADV_DONTNEED);  // addresses are never used again
     blocks_.erase(found);
     return true;
   }
-  bool is_valid(const void* p, std::size_t bytes) {
+  bool is_valid(const void* p, std::size_t bytes) { return device_of(p, bytes) >= 0; }
+  // -1: this is not within one block.
+  int device_of(const void* p, std::size_t bytes) {
     std::lock_guard lock(mutex_);
     auto after = blocks_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
-    if (after == blocks_.begin()) return false;
+    if (after == blocks_.begin()) return -1;
     --after;
-    return static_cast<const std::byte*>(p) + bytes <= after->first + after->second;
+    const auto& [begin, block] = *after;
+    return static_cast<const std::byte*>(p) + bytes <= begin + block.bytes ? block.device : -1;
   }
 
  private:
@@ -90,7 +93,11 @@ class Memory {
   std::byte *const pointers_, *const bytes_;
   std::mutex mutex_;
   std::size_t next_ = kAlign;
-  std::map<std::byte*, std::size_t> blocks_;
+  struct Block {
+    std::size_t bytes;
+    int device;
+  };
+  std::map<std::byte*, Block> blocks_;
 };
 
 Memory& memory() {
@@ -293,6 +300,7 @@ void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data) {
 }
 void fake_cuda_await(void* stream) { stream_of(stream)->wait_for_all(); }
 std::uint64_t fake_cuda_host_waits(int device) { return host_waits[device]; }
+int fake_cuda_device_of(const void* p) { return memory().device_of(p, 1); }
 int fake_cuda_is_pinned(const void* p) { return pinned().holds(p, 1); }
 int fake_cuda_current_device() { return current_device; }
 

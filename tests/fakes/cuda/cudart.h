@@ -16,6 +16,7 @@ void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data);
 void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data);
 void fake_cuda_await(void* stream);  // does not count as a wait of the host
 int fake_cuda_current_device();
+int fake_cuda_device_of(const void* pointer);  // -1: of none
 int fake_cuda_is_pinned(const void* pointer);
 // Calls so far that made the host wait for this device: synchronisations and blocking copies.
 std::uint64_t fake_cuda_host_waits(int device);
@@ -35,4 +36,5 @@ int cudaEventCreateWithFlags(void** event, unsigned flags);
 int cudaEventDestroy(void* event);
 int cudaEventRecord(void* event, void* stream);
 int cudaEventQuery(void* event);
+int cudaEventSynchronize(void* event);
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/fakes/cuda/cudart.h"
+#include "tutti/tensor/compat.h"
 
 namespace tutti::fakes {
 namespace {
@@ -77,10 +78,10 @@ std::mutex broken_mutex;
 std::string broken[kDevices];
 
 // The caching allocator of one kind of memory.
-class Blocks final : public c10::Allocator {
+class Blocks final : public compat::Allocator {
  public:
   explicit Blocks(bool on_device) : on_device_(on_device) {}
-  c10::DataPtr allocate(std::size_t bytes) const override {
+  c10::DataPtr get(std::size_t bytes) const override {
     int device = 0;
     cudaGetDevice(&device);
     const c10::Device place = on_device_ ? device_number(device) : c10::Device(c10::kCPU);
@@ -89,7 +90,6 @@ class Blocks final : public c10::Allocator {
     Block* const block = take({device * int(on_device_), stream.id(), (bytes + 511) / 512 * 512});
     return {block->data, block, &release, place};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
   static void record(const c10::DataPtr& memory, c10::Stream stream) {
     if (memory.get_deleter() != &release) return;
@@ -204,6 +204,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     if (event) cudaEventDestroy(event);
   }
+#if TUTTI_TORCH_AT_LEAST(2, 6)
+  void* getStreamNativeHandle(const c10::Stream stream) const override { return handle_of(stream); }
+  void synchronizeEvent(void* event) const override { cudaEventSynchronize(event); }
+#endif
   void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const override {
     record_use(memory, stream);
   }
@@ -218,6 +222,10 @@ struct DeviceGenerator final : c10::GeneratorImpl {
   std::uint64_t seed() override { return drawn.seed(); }
   void set_state(const c10::TensorImpl& state) override { drawn.unsafeGetGeneratorImpl()->set_state(state); }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return drawn.unsafeGetGeneratorImpl()->get_state(); }
+#if TUTTI_TORCH_AT_LEAST(2, 2)
+  void set_offset(std::uint64_t offset) override { drawn.set_offset(offset); }
+  std::uint64_t get_offset() const override { return drawn.get_offset(); }
+#endif
   DeviceGenerator* clone_impl() const override { return new DeviceGenerator(device(), drawn.clone()); }
 
   at::Generator drawn;
@@ -302,19 +310,37 @@ namespace {
 // LibTorch asks the registry for this name.
 struct CUDAHooks final : CUDAHooksInterface {
   explicit CUDAHooks(CUDAHooksArgs) {}
-  void initCUDA() const override {}
   bool hasCUDA() const override { return true; }
   bool hasCUDART() const override { return true; }
   int getNumGPUs() const override { return tutti::fakes::Guard().deviceCount(); }
-  int64_t current_device() const override { return fake_cuda_current_device(); }
-  bool hasPrimaryContext(int64_t) const override { return true; }
+  Device getDeviceFromPtr(void* memory) const override {
+    const int device = fake_cuda_device_of(memory);
+    TORCH_CHECK(device >= 0, "the pointer is not to memory of a device");
+    return Device(DeviceType::CUDA, DeviceIndex(device));
+  }
+  Allocator* getPinnedMemoryAllocator() const override { return tutti::fakes::pinned_allocator(); }
+  Allocator* getCUDADeviceAllocator() const override { return tutti::fakes::device_allocator(); }
+#if TUTTI_TORCH_AT_LEAST(2, 6)
+  using Index = DeviceIndex;
+  void init() const override {}
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  DeviceIndex deviceCount() const override { return DeviceIndex(getNumGPUs()); }
+  bool isPinnedPtr(const void* memory) const override { return fake_cuda_is_pinned(memory) != 0; }
+  const Generator& getDefaultGenerator(DeviceIndex device) const override {
+    return tutti::fakes::default_generator(device);
+  }
+#else
+  using Index = std::int64_t;
+  void initCUDA() const override {}
+  bool isPinnedPtr(void* memory) const override { return fake_cuda_is_pinned(memory) != 0; }
   const Generator& getDefaultCUDAGenerator(DeviceIndex device) const override {
     return tutti::fakes::default_generator(device);
   }
-  bool isPinnedPtr(void* memory) const override { return fake_cuda_is_pinned(memory) != 0; }
-  Allocator* getPinnedMemoryAllocator() const override { return tutti::fakes::pinned_allocator(); }
-  Allocator* getCUDADeviceAllocator() const override { return tutti::fakes::device_allocator(); }
-  void deviceSynchronize(int64_t device) const override {
+#endif
+  Index current_device() const override { return Index(fake_cuda_current_device()); }
+  bool hasPrimaryContext(Index) const override { return true; }
+  void deviceSynchronize(Index device) const override {
     const tutti::fakes::OnDevice on(device < 0 ? fake_cuda_current_device() : int(device));
     cudaDeviceSynchronize();
     tutti::fakes::throw_if_broken(tutti::fakes::Guard().getDevice());

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
+#include <ATen/SparseTensorUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -30,6 +31,7 @@ namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
+using Tensors = std::vector<at::Tensor>;
 
 constexpr auto kCuda = c10::DispatchKeySet(c10::DispatchKey::CUDA);
 
@@ -55,6 +57,23 @@ IValue with_tensors(const IValue& value, const Act& act) {
   return value;
 }
 
+// The tensors that hold the numbers of a tensor.
+Tensors parts_of(const at::Tensor& t) {
+  if (!t.is_sparse()) return {t};
+  const auto* const sparse = at::sparse::get_sparse_impl(t);
+  return {sparse->indices(), sparse->values()};
+}
+at::Tensor sparse_of(c10::DispatchKey key, const at::Tensor& like, const at::Tensor& indices,
+                     const at::Tensor& values) {
+  const auto* const from = at::sparse::get_sparse_impl(like);
+  at::Tensor made = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(key), like.dtype());
+  auto* const sparse = at::sparse::get_sparse_impl(made);
+  sparse->resize_(from->sparse_dim(), from->dense_dim(), like.sizes());
+  sparse->set_indices_and_values_unsafe(indices, values);
+  sparse->set_coalesced(from->coalesced());
+  return made;
+}
+
 // Stands for the tensors of a call on the CPU. Tensors that share memory do so there too.
 class OnCpu {
  public:
@@ -62,6 +81,10 @@ class OnCpu {
   explicit OnCpu(Holding holding) : holding_(holding) {}
 
   at::Tensor operator()(const at::Tensor& t) {
+    if (t.is_cuda() && t.is_sparse()) {
+      const Tensors parts = parts_of(t);
+      return sparse_of(c10::DispatchKey::SparseCPU, t, (*this)(parts[0]), (*this)(parts[1]));
+    }
     if (!t.is_cuda()) {
       at::Tensor copy = t.clone();
       if (t.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -104,7 +127,7 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
   op.callBoxed(&stack);
 }
 
-bool is_read_by_host(const c10::OperatorHandle& op, const std::vector<at::Tensor>& tensors) {
+bool is_read_by_host(const c10::OperatorHandle& op, const Tensors& tensors) {
   static const std::set<std::string> shapes_by_values = {
       "aten::nonzero",           "aten::masked_select",      "aten::_unique",       "aten::_unique2",
       "aten::unique_dim",        "aten::unique_consecutive", "aten::bincount",      "aten::unique_dim_consecutive",
@@ -131,6 +154,7 @@ class Call {
     for (IValue& argument : arguments_) {
       with_tensors(argument, [&](const at::Tensor& t) {
         if (t.is_cuda()) tensors_.push_back(t);
+        has_sparse_ |= t.is_sparse();
         on_cpu |= !t.is_cuda() && t.dim() > 0;
         return t;
       });
@@ -152,19 +176,20 @@ class Call {
     const c10::DeviceGuard guard(device_);
     const c10::Stream stream = current_stream(device_);
     const Drawn drawn(*this);
-    const bool is_read = is_read_by_host(op_, tensors_);
-    if (is_read) wait_counted(stream);
+    const bool is_read = is_read_by_host(op_, tensors_), on_values = is_read || has_sparse_;
+    if (is_read && !has_sparse_) wait_counted(stream);
+    if (has_sparse_) op_.schema().name() == "aten::_coalesce" ? wait_counted(stream) : await(stream);
     Stack results;
     try {
-      results = run_ahead(is_read ? OnCpu::Holding::kValues : OnCpu::Holding::kZeros);
+      results = run_ahead(on_values ? OnCpu::Holding::kValues : OnCpu::Holding::kZeros);
     } catch (const std::exception&) {
-      if (is_read) throw;
+      if (on_values) throw;
       await(stream);
       drawn.restore();
       results = run_ahead(OnCpu::Holding::kValues);
     }
     adopt_shapes();
-    std::vector<at::Tensor> made;  // an undefined one for each result that is none
+    Tensors made;  // an undefined one for each result that is none
     for (const IValue& result : results)
       stack_.push_back(with_tensors(result, [&](const at::Tensor& t) { return on_device(t, made); }));
     bool writes = op_.schema().is_mutable();
@@ -222,7 +247,7 @@ class Call {
   void adopt_shapes() {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const at::Tensor &t = tensors_[i], &stands = ahead_[i];
-      if (t.sizes() == stands.sizes() && t.strides() == stands.strides()) continue;
+      if (t.is_sparse() || (t.sizes() == stands.sizes() && t.strides() == stands.strides())) continue;
       c10::StorageImpl* const storage = t.storage().unsafeGetStorageImpl();
       if (const std::size_t bytes = stands.storage().nbytes(); bytes > storage->nbytes()) {
         c10::DataPtr memory = device_allocator()->allocate(bytes);
@@ -236,30 +261,48 @@ class Call {
     }
   }
 
-  at::Tensor on_device(const at::Tensor& result, std::vector<at::Tensor>& made) {
+  // The result on the device, each of its parts being an argument, a view of one, or made, which `made` says.
+  at::Tensor on_device(const at::Tensor& result, Tensors& made) {
+    if (result.is_sparse()) {
+      const Tensors parts = parts_of(result);
+      const at::Tensor indices = dense_on_device(parts[0], made), values = dense_on_device(parts[1], made);
+      for (std::size_t i = 0; i < ahead_.size(); ++i)
+        if (result.is_same(ahead_[i])) {
+          auto* const sparse = at::sparse::get_sparse_impl(tensors_[i]);
+          sparse->set_indices_and_values_unsafe(indices, values);
+          sparse->set_coalesced(result.is_coalesced());
+          return tensors_[i];
+        }
+      return sparse_of(c10::DispatchKey::SparseCUDA, result, indices, values);
+    }
+    return dense_on_device(result, made);
+  }
+  at::Tensor dense_on_device(const at::Tensor& result, Tensors& made) {
     made.emplace_back();
     for (std::size_t i = 0; i < ahead_.size(); ++i)
       if (result.is_same(ahead_[i])) return tensors_[i];
     for (std::size_t i = 0; i < ahead_.size(); ++i) {
-      if (!result.storage().is_alias_of(ahead_[i].storage())) continue;
-      at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-          c10::TensorImpl::VIEW, c10::Storage(tensors_[i].storage()), tensors_[i].key_set(), result.dtype());
-      view.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(), result.storage_offset());
-      return view;
+      const Tensors stand = parts_of(ahead_[i]), own = parts_of(tensors_[i]);
+      for (std::size_t k = 0; k < stand.size(); ++k) {
+        if (!result.storage().is_alias_of(stand[k].storage())) continue;
+        at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+            c10::TensorImpl::VIEW, c10::Storage(own[k].storage()), own[k].key_set(), result.dtype());
+        view.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(), result.storage_offset());
+        return view;
+      }
     }
-    at::Tensor out = at::detail::empty_strided_generic(result.sizes(), result.strides(), device_allocator(), kCuda,
-                                                       result.scalar_type());
-    made.back() = out;
-    return out;
+    made.back() = at::detail::empty_strided_generic(result.sizes(), result.strides(), device_allocator(), kCuda,
+                                                    result.scalar_type());
+    return made.back();
   }
 
-  void run_later(c10::Stream stream, const Drawn& drawn, const std::vector<at::Tensor>& made) {
+  void run_later(c10::Stream stream, const Drawn& drawn, const Tensors& made) {
     OnCpu on_cpu(OnCpu::Holding::kTheBytes);
     Stack stack;
     for (const IValue& argument : arguments_)
       stack.push_back(with_tensors(argument, [&](const at::Tensor& t) { return on_cpu(t); }));
     if (drawn.generator.defined()) stack[drawn.at] = drawn.before;
-    std::vector<at::Tensor> targets;
+    Tensors targets;
     for (const at::Tensor& t : made) targets.push_back(t.defined() ? on_cpu(t) : t);
     const int threads = at::get_num_threads();
     enqueue(stream, [op = op_, stack = std::move(stack), targets = std::move(targets), threads]() mutable {
@@ -268,11 +311,13 @@ class Call {
       std::size_t i = 0;
       for (const IValue& result : stack)
         with_tensors(result, [&](const at::Tensor& t) {
-          const at::Tensor& target = targets[i++];
-          if (!target.defined()) return t;
-          TORCH_CHECK(t.sizes() == target.sizes(), op.schema().name(),
-                      ": the shape depends on values; name it in is_read_by_host()");
-          target.copy_(t);
+          for (const at::Tensor& part : parts_of(t)) {
+            const at::Tensor& target = targets[i++];
+            if (!target.defined()) continue;
+            TORCH_CHECK(part.sizes() == target.sizes(), op.schema().name(),
+                        ": the shape depends on values; name it in is_read_by_host()");
+            target.copy_(part);
+          }
           return t;
         });
     });
@@ -281,7 +326,8 @@ class Call {
   const c10::OperatorHandle& op_;
   Stack& stack_;
   std::vector<IValue> arguments_;
-  std::vector<at::Tensor> tensors_, ahead_;  // the arguments on the device, and what stood for them in the first run
+  Tensors tensors_, ahead_;  // the arguments on the device, and what stood for them in the first run
+  bool has_sparse_ = false;
   c10::Device device_ = c10::Device(c10::DeviceType::CUDA);
 };
 
@@ -290,20 +336,20 @@ void run(const c10::OperatorHandle& op, Stack* stack) { Call(op, *stack).run(); 
 at::Tensor empty(c10::SymIntArrayRef sizes, c10::optional<at::ScalarType> dtype, c10::optional<at::Layout>,
                  c10::optional<at::Device> device, c10::optional<bool>, c10::optional<at::MemoryFormat> format) {
   const c10::OptionalDeviceGuard guard(device);
-  return at::detail::empty_generic(c10::asIntArrayRefSlow(sizes), device_allocator(), kCuda,
+  return at::detail::empty_generic(c10::asIntArrayRefUnchecked(sizes), device_allocator(), kCuda,
                                    c10::dtype_or_default(dtype), format);
 }
 at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, c10::optional<at::ScalarType> dtype,
                          c10::optional<at::Layout>, c10::optional<at::Device> device, c10::optional<bool>) {
   const c10::OptionalDeviceGuard guard(device);
-  return at::detail::empty_strided_generic(c10::asIntArrayRefSlow(sizes), c10::asIntArrayRefSlow(strides),
+  return at::detail::empty_strided_generic(c10::asIntArrayRefUnchecked(sizes), c10::asIntArrayRefUnchecked(strides),
                                            device_allocator(), kCuda, c10::dtype_or_default(dtype));
 }
 
 at::Tensor& set_storage_part(at::Tensor& self, at::Storage storage, c10::SymInt offset, c10::SymIntArrayRef sizes,
                              c10::SymIntArrayRef strides) {
-  const auto shape = c10::asIntArrayRefSlow(sizes);
-  auto steps = c10::asIntArrayRefSlow(strides).vec();
+  const auto shape = c10::asIntArrayRefUnchecked(sizes);
+  auto steps = c10::asIntArrayRefUnchecked(strides).vec();
   if (steps.empty()) steps = at::detail::defaultStrides(shape);
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(storage));
   self.unsafeGetTensorImpl()->set_sizes_and_strides(shape, steps, offset.expect_int());
@@ -371,44 +417,55 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {input * (kept / (1 - p)), kept.to(at::kBool)};
 }
 
-// CUDA has a kernel for what the CPU has one for. (A boxed fallback alone would serve only operators that are not
+at::Tensor& copy_sparse(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  const Tensors parts = parts_of(source);
+  const auto moved = [&](const at::Tensor& part) {
+    return part.to(self.device(), part.scalar_type(), non_blocking, true);
+  };
+  const auto* const from = at::sparse::get_sparse_impl(source);
+  auto* const into = at::sparse::get_sparse_impl(self);
+  into->resize_(from->sparse_dim(), from->dense_dim(), source.sizes());
+  into->set_indices_and_values_unsafe(moved(parts[0]), moved(parts[1]).to(self.scalar_type()));
+  into->set_coalesced(from->coalesced());
+  return self;
+}
+
+// The device has a kernel for what the CPU has one for. (A boxed fallback alone would serve only operators that are not
 // composed of others.)
-torch::Library* library_of_all() {
-  auto* const all = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
-  const std::set<std::string> by_hand = {"aten::empty.memory_format",
-                                         "aten::empty_strided",
-                                         "aten::set_.source_Storage",
-                                         "aten::copy_",
-                                         "aten::set_.source_Storage_storage_offset",
-                                         "aten::set_.source_Tensor",
-                                         "aten::is_pinned",
-                                         "aten::_pin_memory",
-                                         "aten::record_stream",
-                                         "aten::native_dropout"};
-  const std::set<std::string> composed_on_the_cpu = {"aten::convolution", "aten::convolution_backward"};
+void register_like(torch::Library& library, c10::DispatchKey of_cpu, const std::set<std::string>& by_hand) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     const std::string text = c10::toString(name);
     if (!op || !op->hasSchema() || text.rfind("aten::", 0) != 0 || by_hand.count(text)) continue;
-    if (op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) continue;
-    if (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU) && !composed_on_the_cpu.count(text)) continue;
-    all->impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
+    if (op->hasKernelForDispatchKey(of_cpu))
+      library.impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
   }
-  all->impl("empty.memory_format", &empty);
-  all->impl("empty_strided", &empty_strided);
-  all->impl("set_.source_Storage", &set_storage);
-  all->impl("set_.source_Storage_storage_offset", &set_storage_part);
-  all->impl("set_.source_Tensor", &set_tensor);
-  all->impl("copy_", &copy);
-  all->impl("is_pinned", [](const at::Tensor& self, c10::optional<at::Device>) { return is_pinned(self); });
-  all->impl("_pin_memory", &pin_memory);
-  all->impl("record_stream", &record_stream);
-  all->impl("native_dropout", &native_dropout);
-  return all;
 }
-[[maybe_unused]] const torch::Library* const kernels = library_of_all();
 
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  register_like(library, c10::DispatchKey::CPU,
+                {"aten::empty.memory_format", "aten::empty_strided", "aten::set_.source_Storage",
+                 "aten::set_.source_Storage_storage_offset", "aten::set_.source_Tensor", "aten::copy_",
+                 "aten::is_pinned", "aten::_pin_memory", "aten::record_stream", "aten::native_dropout"});
+  for (const char* const composed_on_the_cpu : {"convolution", "convolution_backward"})
+    library.impl(composed_on_the_cpu, torch::CppFunction::makeFromBoxedFunction<&run>());
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("set_.source_Storage", &set_storage);
+  library.impl("set_.source_Storage_storage_offset", &set_storage_part);
+  library.impl("set_.source_Tensor", &set_tensor);
+  library.impl("copy_", &copy);
+  library.impl("is_pinned", [](const at::Tensor& self, c10::optional<at::Device>) { return is_pinned(self); });
+  library.impl("_pin_memory", &pin_memory);
+  library.impl("record_stream", &record_stream);
+  library.impl("native_dropout", &native_dropout);
+}
+TORCH_LIBRARY_IMPL(aten, SparseCUDA, library) {
+  register_like(library, c10::DispatchKey::SparseCPU, {"aten::copy_sparse_to_sparse_"});
+  library.impl("copy_sparse_to_sparse_", &copy_sparse);
+}
+// What has no kernel for the CPU is refused in its name.
 TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }
 
 }  // namespace
