@@ -5,8 +5,10 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
+#include <torch/autograd.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
+#include <torch/serialize.h>
 
 #include <cmath>
 #include <cstring>
@@ -146,6 +148,14 @@ TEST(TorchDevice, ModulesHaveTheBitsOfTheCpu) {
     nn::Embedding table(10, 4);
     table->to(device);
     return with_gradients(table->forward(at::randint(10, {3, 5}, at::kLong).to(device)), table->parameters());
+  });
+  expect_same_on_both("sparse gradients", [](at::Device device) -> Tensors {
+    nn::Embedding table(nn::EmbeddingOptions(10, 4).sparse(true));
+    table->to(device);
+    const at::Tensor rows = at::randint(10, {3, 5}, at::kLong).to(device);
+    for (int i = 0; i < 2; ++i) table->forward(rows).square().sum().backward();
+    const at::Tensor sum = table->weight.grad().coalesce();
+    return {sum._indices(), sum._values(), sum.to_dense(), sum.cpu().to(device).to_dense()};
   });
   expect_same_on_both("dropout", [](at::Device device) {
     const at::Tensor x = at::ones({64, 64}, device).requires_grad_();  // drawn first: each device has its generator

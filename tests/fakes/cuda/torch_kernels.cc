@@ -129,9 +129,9 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
 
 bool is_read_by_host(const c10::OperatorHandle& op, const Tensors& tensors) {
   static const std::set<std::string> shapes_by_values = {
-      "aten::nonzero",           "aten::masked_select",      "aten::_unique",       "aten::_unique2",
-      "aten::unique_dim",        "aten::unique_consecutive", "aten::bincount",      "aten::unique_dim_consecutive",
-      "aten::repeat_interleave", "aten::nonzero_numpy",      "aten::segment_reduce"};
+      "aten::nonzero",  "aten::masked_select",     "aten::_unique",
+      "aten::_unique2", "aten::unique_dim",        "aten::unique_consecutive",
+      "aten::bincount", "aten::repeat_interleave", "aten::unique_dim_consecutive"};
   const std::string& name = op.schema().name();
   if (shapes_by_values.count(name)) return true;
   if (name.rfind("aten::index", 0) == 0 || name == "aten::_index_put_impl_")
@@ -150,12 +150,12 @@ class Call {
     const std::size_t count = op.schema().arguments().size();
     arguments_.assign(stack.end() - std::ptrdiff_t(count), stack.end());
     stack.resize(stack.size() - count);
-    bool on_cpu = false;
+    bool misplaced = false;
     for (IValue& argument : arguments_) {
       with_tensors(argument, [&](const at::Tensor& t) {
         if (t.is_cuda()) tensors_.push_back(t);
         has_sparse_ |= t.is_sparse();
-        on_cpu |= !t.is_cuda() && t.dim() > 0;
+        misplaced |= !t.is_cuda() && t.dim() > 0;
         return t;
       });
       if (argument.isDevice() && argument.toDevice().is_cuda()) {
@@ -166,8 +166,8 @@ class Call {
     if (!tensors_.empty()) device_ = tensors_[0].device();
     if (!device_.has_index()) device_.set_index(c10::DeviceIndex(fake_cuda_current_device()));
     const std::string& name = op.schema().name();
-    for (const at::Tensor& t : tensors_) on_cpu |= t.device() != device_;
-    TORCH_CHECK(!on_cpu || name.rfind("aten::index", 0) == 0 || name == "aten::_index_put_impl_", name,
+    for (const at::Tensor& t : tensors_) misplaced |= t.device() != device_;
+    TORCH_CHECK(!misplaced || name.rfind("aten::index", 0) == 0 || name == "aten::_index_put_impl_", name,
                 ": expected all tensors to be on the same device");
     throw_if_broken(device_);
   }
