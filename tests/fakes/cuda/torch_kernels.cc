@@ -189,12 +189,21 @@ class Call {
       results = run_ahead(OnCpu::Holding::kValues);
     }
     adopt_shapes();
+    // Before results are taken over: an operator may give a sparse argument other parts. The parts that it had are
+    // freed after the kernel was put on the stream.
+    std::vector<Tensors> parts_before;
+    for (const at::Tensor& t : tensors_) parts_before.push_back(parts_of(t));
+    OnCpu on_cpu(OnCpu::Holding::kTheBytes);
+    Stack later;
+    for (const IValue& argument : arguments_)
+      later.push_back(with_tensors(argument, [&](const at::Tensor& t) { return on_cpu(t); }));
+    if (drawn.generator.defined()) later[drawn.at] = drawn.before;
     Tensors made;  // an undefined one for each result that is none
     for (const IValue& result : results)
       stack_.push_back(with_tensors(result, [&](const at::Tensor& t) { return on_device(t, made); }));
     bool writes = op_.schema().is_mutable();
     for (const at::Tensor& t : made) writes |= t.defined();
-    if (writes) run_later(stream, drawn, made);
+    if (writes) run_later(stream, std::move(later), on_cpu, made);
   }
 
  private:
@@ -232,11 +241,15 @@ class Call {
   Stack run_ahead(OnCpu::Holding holding) {
     OnCpu on_cpu(holding);
     ahead_.clear();
+    parts_ahead_.clear();
     Stack stack;
     for (const IValue& argument : arguments_)
       stack.push_back(with_tensors(argument, [&](const at::Tensor& t) {
         at::Tensor stands = on_cpu(t);
-        if (t.is_cuda()) ahead_.push_back(stands);
+        if (t.is_cuda()) {
+          ahead_.push_back(stands);
+          parts_ahead_.push_back(parts_of(stands));
+        }
         return stands;
       }));
     run_on_cpu(op_, stack);
@@ -282,7 +295,7 @@ class Call {
     for (std::size_t i = 0; i < ahead_.size(); ++i)
       if (result.is_same(ahead_[i])) return tensors_[i];
     for (std::size_t i = 0; i < ahead_.size(); ++i) {
-      const Tensors stand = parts_of(ahead_[i]), own = parts_of(tensors_[i]);
+      const Tensors &stand = parts_ahead_[i], own = parts_of(tensors_[i]);
       for (std::size_t k = 0; k < stand.size(); ++k) {
         if (!result.storage().is_alias_of(stand[k].storage())) continue;
         at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
@@ -296,12 +309,7 @@ class Call {
     return made.back();
   }
 
-  void run_later(c10::Stream stream, const Drawn& drawn, const Tensors& made) {
-    OnCpu on_cpu(OnCpu::Holding::kTheBytes);
-    Stack stack;
-    for (const IValue& argument : arguments_)
-      stack.push_back(with_tensors(argument, [&](const at::Tensor& t) { return on_cpu(t); }));
-    if (drawn.generator.defined()) stack[drawn.at] = drawn.before;
+  void run_later(c10::Stream stream, Stack stack, OnCpu& on_cpu, const Tensors& made) {
     Tensors targets;
     for (const at::Tensor& t : made) targets.push_back(t.defined() ? on_cpu(t) : t);
     const int threads = at::get_num_threads();
@@ -326,7 +334,8 @@ class Call {
   const c10::OperatorHandle& op_;
   Stack& stack_;
   std::vector<IValue> arguments_;
-  Tensors tensors_, ahead_;  // the arguments on the device, and what stood for them in the first run
+  Tensors tensors_, ahead_;           // the arguments on the device, and what stood for them in the first run
+  std::vector<Tensors> parts_ahead_;  // of these, before the run
   bool has_sparse_ = false;
   c10::Device device_ = c10::Device(c10::DeviceType::CUDA);
 };
@@ -462,8 +471,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("native_dropout", &native_dropout);
 }
 TORCH_LIBRARY_IMPL(aten, SparseCUDA, library) {
-  register_like(library, c10::DispatchKey::SparseCPU, {"aten::copy_sparse_to_sparse_"});
+  register_like(library, c10::DispatchKey::SparseCPU, {"aten::copy_sparse_to_sparse_", "aten::copy_"});
   library.impl("copy_sparse_to_sparse_", &copy_sparse);
+  library.impl("copy_", &copy_sparse);
 }
 // What has no kernel for the CPU is refused in its name.
 TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }
