@@ -211,7 +211,7 @@ class Call {
   // from the copy.
   class Drawn {
    public:
-    explicit Drawn(Call& call) : call_(call) {
+    explicit Drawn(Call& call) {
       const auto& declared = call.op_.schema().arguments();
       for (std::size_t i = 0; i < declared.size(); ++i) {
         if (declared[i].type()->str().find("Generator") == std::string::npos) continue;
@@ -234,7 +234,6 @@ class Call {
       static std::mutex* const mutex = new std::mutex;
       return *mutex;
     }
-    Call& call_;
     std::unique_lock<std::mutex> lock_;
   };
 
