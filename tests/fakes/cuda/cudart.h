@@ -20,21 +20,4 @@ int fake_cuda_device_of(const void* pointer);  // -1: of none
 int fake_cuda_is_pinned(const void* pointer);
 // Calls so far that made the host wait for this device: synchronisations and blocking copies.
 std::uint64_t fake_cuda_host_waits(int device);
-// Of the runtime, for LibTorch's double (torch_device.cc).
-int cudaGetDeviceCount(int* count);
-int cudaGetDevice(int* device);
-int cudaSetDevice(int device);
-int cudaMalloc(void** at, std::size_t bytes);
-int cudaHostAlloc(void** at, std::size_t bytes, unsigned flags);
-int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int direction, void* stream);
-int cudaStreamCreateWithFlags(void** stream, unsigned flags);
-int cudaStreamQuery(void* stream);
-int cudaStreamSynchronize(void* stream);
-int cudaDeviceSynchronize();
-int cudaStreamWaitEvent(void* stream, void* event, unsigned flags);
-int cudaEventCreateWithFlags(void** event, unsigned flags);
-int cudaEventDestroy(void* event);
-int cudaEventRecord(void* event, void* stream);
-int cudaEventQuery(void* event);
-int cudaEventSynchronize(void* event);
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/fakes/cuda/cudart.h"
+#include "tests/fakes/cuda/runtime_calls.h"
 #include "tutti/tensor/compat.h"
 
 namespace tutti::fakes {
