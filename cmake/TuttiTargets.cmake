@@ -162,6 +162,9 @@ if(TUTTI_SANITIZE MATCHES thread)
     ENVIRONMENT_MODIFICATION TSAN_OPTIONS=string_append::ignore_noninstrumented_modules=1)
 endif()
 
+# The test programs whose ranks are threads or small programs. `./run-tests --full tsan` builds these, and not the trainers.
+add_custom_target(thread_tests)
+
 # Each test of a program is a test of ctest's. But a program that links LibTorch takes half a second of a core to load: it
 # is one test of ctest's, named after the program, and scripts/summary.py counts and names what ran in it.
 function(tutti_test name)
@@ -172,6 +175,9 @@ function(tutti_test name)
     target_compile_options(${name} PRIVATE ${TUTTI_QUICK_OPTIONS})
     target_link_libraries(${name} PRIVATE ${test_LIBRARIES} tutti_core GTest::gmock GTest::gtest_main fmt::fmt nlohmann_json::nlohmann_json)
     tutti_compile_options(${name})
+    if(NOT test_TRAINER)
+      add_dependencies(thread_tests ${name})
+    endif()
     if(test_LIBRARIES MATCHES "tutti_(torch|image|dlrm|transformer|gpt)")
       add_test(NAME ${name} COMMAND ${name})
       set_tests_properties(${name} PROPERTIES TIMEOUT ${TUTTI_TEST_PROGRAM_LIMIT} LABELS torch ${TUTTI_WITH_TORCH})
