@@ -71,6 +71,7 @@ class TuttiBackend final : public c10d::Backend {
 
  private:
   using CallOwner = std::unique_ptr<Call>;
+  std::chrono::milliseconds limit_of(std::chrono::milliseconds given) const;  // that of the group, if none is given
   template <class OptionsOfVerb>
   WorkHandle start(CallOwner call, const OptionsOfVerb& options);
   WorkHandle start(CallOwner call, bool asynchronous, std::chrono::milliseconds limit, bool is_collective);

@@ -58,6 +58,24 @@ TEST_F(Starting, ANameThatIsLoopbackHereStandsForTheAddressThatOthersReach) {
   EXPECT_THAT(there.out, HasSubstr("[1] rank 1 of 2: sum 3\n")) << there.err;
 }
 
+// Of several addresses that of the default route is taken.
+TEST_F(Starting, ANameThatIsLoopbackHereStandsForTheAddressOfTheDefaultRoute) {
+  must(hosts().add_network());
+  for (const int host : {0, 1}) {
+    const auto routed =
+        hosts().shell(host, "ip route add default via " + Hosts::second_address(1 - host) + " dev eth1");
+    ASSERT_TRUE(routed.ok()) << to_string(routed.error());
+  }
+  must(hosts().set_hosts_file(0, "127.0.0.1 localhost\n127.0.1.1 node-a\n"));
+  must(hosts().set_hosts_file(1, "127.0.0.1 localhost\n" + Hosts::second_address(0) + " node-a\n"));
+  Running first = start(0, node_at("node-a", 0, 2, "1", {world(), "once"})),
+          second = start(1, node_at("node-a", 1, 2, "1", {world(), "once"}));
+  const Ended here = first.wait(), there = second.wait();
+  EXPECT_EQ(here.code, 0) << here.err;
+  EXPECT_THAT(here.err, HasSubstr("rank 0 serves at " + Hosts::second_address(0) + ": the line"));
+  EXPECT_THAT(there.out, HasSubstr("[1] rank 1 of 2: sum 3\n")) << there.err;
+}
+
 TEST_F(Starting, ANameThatOnlyTheOtherHostKnows) {
   must(hosts().set_hosts_file(1, "127.0.0.1 localhost\n"));
   const Ended ended = start(1, node_at("node-a", 1, 2, "1", {"--connect-timeout", "300ms", worker(), "print"})).wait();

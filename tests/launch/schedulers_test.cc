@@ -40,16 +40,20 @@ TEST(InScheduler, MpirunTellsNodesAndNumbers) {
   EXPECT_THAT(here.err, HasSubstr("job mpirun-places-test"));
 }
 
-// mpirun binds each of two processes to a core.
+// mpirun binds each of two processes to a core, and Slurm gives a task one.
 TEST(InScheduler, MoreRanksThanTheCoresOfTheLauncherGetAWarning) {
   if (usable_cores() < 2) GTEST_SKIP() << "SKIP: needs two cores";
-  const auto bound = [](const std::string& ranks) {
+  const auto bound = [](const std::string& variable, const std::string& ranks) {
     const std::string command = std::string("exec taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') ") +
                                 TUTTI_TEST_COMMAND + " run --standalone -n " + ranks + " true";
-    return run({"run", "-q", "--no-prefix", "env", "OMPI_COMM_WORLD_SIZE=2", "sh", "-c", command}).err;
+    return run({"run", "-q", "--no-prefix", "env", variable, "sh", "-c", command}).err;
   };
-  EXPECT_THAT(bound("2"), HasSubstr("2 ranks share 1 core, all that mpirun gave this process: add --bind-to none"));
-  EXPECT_THAT(bound("1"), Not(HasSubstr("share")));
+  EXPECT_THAT(bound("OMPI_COMM_WORLD_SIZE=2", "2"),
+              HasSubstr("2 ranks share 1 core, all that mpirun gave this process: add --bind-to none to mpirun"));
+  EXPECT_THAT(bound("SLURM_JOB_ID=7", "2"),
+              HasSubstr("2 ranks share 1 core, all that Slurm gave this job here: ask it for more"));
+  EXPECT_THAT(bound("OMPI_COMM_WORLD_SIZE=2", "1"), Not(HasSubstr("share")));
+  EXPECT_THAT(bound("OF_NO_SCHEDULER=1", "2"), Not(HasSubstr("share")));
 }
 
 TEST(InScheduler, WhatTheUserSaysWins) {

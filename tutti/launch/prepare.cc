@@ -178,7 +178,7 @@ void warn_of_costly_variables(int cores, bool tune) {
             (tune ? "; tutti run chooses the value of a variable that is not set" : ""));
 }
 
-// mpirun binds a process to a core unless it is told otherwise, and Slurm gives a task one CPU.
+// By default mpirun binds a process to a core, and Slurm gives a task one CPU.
 void warn_of_few_cores(int ranks, int cores) {
   const bool of_mpirun = env("OMPI_COMM_WORLD_SIZE").has_value();
   if (ranks <= cores || cores >= int(::sysconf(_SC_NPROCESSORS_ONLN)) || !(of_mpirun || env("SLURM_JOB_ID"))) return;

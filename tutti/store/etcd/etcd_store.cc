@@ -19,7 +19,7 @@ namespace {
 using WaitKind = Session::Kind;
 
 constexpr Duration kGrace = std::chrono::seconds(2);    // beyond a wait's deadline, for its last look
-constexpr std::size_t kOperationsPerTransaction = 100;  // etcd takes 128 unless told otherwise (--max-txn-ops)
+constexpr std::size_t kOperationsPerTransaction = 100;  // etcd's default limit is 128 (--max-txn-ops)
 constexpr Duration kShortestLease = std::chrono::seconds(5);
 
 class EtcdStore final : public Store {

@@ -309,6 +309,11 @@ Status TcpTransport::receive(ConnectCall& call) {
       if (!call.failure.ok()) return call.failure;
       if (missing.empty() && call.dialers == 0) return {};
     }
+    if (call.deadline.waited() >= next_line) {
+      log::info("waiting for " + call.waiting_for(contact()) + " after " + seconds_text(call.deadline.waited()) +
+                " of " + seconds_text(call.deadline.limit()) + ": do firewalls let these addresses through?");
+      next_line += kLineEvery;
+    }
     if (call.deadline.expired()) {
       if (!missing.empty()) {
         Error error = call.deadline.error(ranks_words(missing) + " did not connect to " + contact(),
@@ -318,11 +323,6 @@ Status TcpTransport::receive(ConnectCall& call) {
         return error;
       }
       // Only dialling is left: its own errors, which say more, come with the same deadline.
-    }
-    if (call.deadline.waited() >= next_line) {
-      log::info("waiting for " + call.waiting_for(contact()) + " after " + seconds_text(call.deadline.waited()) +
-                " of " + seconds_text(call.deadline.limit()) + ": do firewalls let these addresses through?");
-      next_line += kLineEvery;
     }
     std::vector<pollfd> polls{{.fd = call.bell.get(), .events = POLLIN, .revents = 0}};
     Duration pause = kTransportLook;
