@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks that the source tree keeps its layers (docs/dev/architecture.md).
 
-  layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below; no type defined twice
+  layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below; no type defined twice;
+                                          no mutex that clang's thread-safety analysis does not understand
   layers.py variables ROOT                every variable TUTTI_... that the sources name is known to tutti/base/env.cc, and read
                                           (tests/docs/reference_test.py compares docs/reference/environment.md)
   layers.py libraries FILE...             no object in these archives, and no program, needs LibTorch
@@ -118,7 +119,7 @@ def sources(root, folders=("tutti", "apps", "bench"), suffixes=(".h", ".cc")):
 
 def check_includes(root):
     files = list(sources(root))
-    problems = [problem for path in files for problem in check_file(root, path)] + check_types(root)
+    problems = [problem for path in files for problem in check_file(root, path)] + check_types(root) + check_mutexes(root)
     return problems, f"{len(files)} files keep their layers"
 
 
@@ -146,6 +147,23 @@ def check_types(root):
             where.setdefault(name, set()).add(str(path.relative_to(root)))
     return [f"{space}::{name} is defined in {' and in '.join(sorted(files))}"
             for (space, name), files in where.items() if len(files) > 1 and space != "tutti::kernels::TUTTI_ISA"]
+
+
+MUTEX = re.compile(r"std::(?:recursive_|shared_)?(?:timed_)?mutex\b")
+MUTEXES = pathlib.Path("tutti/base/mutex.h")
+
+
+def check_mutexes(root):
+    """Members guarded by a std::mutex are not checked."""
+    problems = []
+    for path in [*sources(root, ("tutti", "apps")), *sources(root, ("python/src",))]:
+        where = path.relative_to(root)
+        if where == MUTEXES or path.name.endswith("_test.cc"):
+            continue
+        for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if match := MUTEX.search(text):
+                problems.append(f"{where}:{line}: {match.group(0)} is not annotated; take a type of {MUTEXES}")
+    return problems
 
 
 VARIABLE = re.compile(r'"TUTTI_([A-Z0-9_]+)"')

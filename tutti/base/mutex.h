@@ -1,6 +1,7 @@
 #pragma once
 // A mutex that clang's thread-safety analysis understands (-Wthread-safety, enabled with clang). A member with
 // TUTTI_GUARDED_BY(mutex_) may only be used while the mutex is held; otherwise the code does not compile.
+#include <chrono>
 #include <mutex>
 
 #if defined(__clang__)
@@ -18,6 +19,8 @@
 #define TUTTI_TRY_ACQUIRE(...) TUTTI_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define TUTTI_RELEASE(...) TUTTI_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 #define TUTTI_RETURNS_CAPABILITY(mutex) TUTTI_THREAD_ANNOTATION(lock_returned(mutex))
+// A function that uses guarded members without the mutex. A comment says why that is right.
+#define TUTTI_NO_THREAD_SAFETY_ANALYSIS TUTTI_THREAD_ANNOTATION(no_thread_safety_analysis)
 
 namespace tutti {
 
@@ -30,14 +33,26 @@ class TUTTI_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds a Mutex during its lifetime, except between unlock() and lock(), which std::condition_variable_any uses.
-class TUTTI_SCOPED_CAPABILITY MutexLock {
+// A Mutex whose holder may be stuck.
+class TUTTI_CAPABILITY("mutex") TimedMutex {
  public:
-  explicit MutexLock(Mutex& mutex) TUTTI_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~MutexLock() TUTTI_RELEASE() {
+  void lock() TUTTI_ACQUIRE() { mutex_.lock(); }
+  bool try_lock_for(std::chrono::nanoseconds limit) TUTTI_TRY_ACQUIRE(true) { return mutex_.try_lock_for(limit); }
+  void unlock() TUTTI_RELEASE() { mutex_.unlock(); }
+
+ private:
+  std::timed_mutex mutex_;
+};
+
+// Holds a mutex during its lifetime, except between unlock() and lock(), which std::condition_variable_any uses.
+template <class Kind>
+class TUTTI_SCOPED_CAPABILITY LockOf {
+ public:
+  explicit LockOf(Kind& mutex) TUTTI_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~LockOf() TUTTI_RELEASE() {
     if (locked_) mutex_.unlock();
   }
-  MutexLock(const MutexLock&) = delete;
+  LockOf(const LockOf&) = delete;
   void lock() TUTTI_ACQUIRE() {
     mutex_.lock();
     locked_ = true;
@@ -48,8 +63,10 @@ class TUTTI_SCOPED_CAPABILITY MutexLock {
   }
 
  private:
-  Mutex& mutex_;
+  Kind& mutex_;
   bool locked_ = true;
 };
+using MutexLock = LockOf<Mutex>;
+using TimedMutexLock = LockOf<TimedMutex>;
 
 }  // namespace tutti

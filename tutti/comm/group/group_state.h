@@ -66,7 +66,7 @@ class GroupState final : private CallQueue::Owner {
   // CallQueue::Owner
   void call_failed(const Request& request, std::uint64_t sequence, Trouble trouble) override;
   void call_overdue(const Submission& call, const Submission& blocked) override;
-  std::optional<Trouble> check(Submission& call, Clock::time_point time) override;
+  std::optional<Trouble> check(Submission& call, Clock::time_point time) override TUTTI_REQUIRES(queue_.driver());
 
   CallQueue::Setup queue_setup();
   Status run_inline(const Request& request, CallSite at) TUTTI_RELEASE(queue_.driver());
@@ -82,8 +82,8 @@ class GroupState final : private CallQueue::Owner {
   const Spec spec_;
   const Duration limit_;
   std::atomic<std::uint64_t> children_{0};
-  const std::shared_ptr<FlightTrack> flight_;  // null: off, or a group of one
-  comm::Blockers blockers_;                    // the driver's, in check()
+  const std::shared_ptr<FlightTrack> flight_;                  // null: off, or a group of one
+  comm::Blockers blockers_ TUTTI_GUARDED_BY(queue_.driver());  // in check()
 
   const Peers peers_;
   Paths paths_;

@@ -98,9 +98,11 @@ class Paths {
   std::atomic<std::uint32_t>* poison_word_ = nullptr;
   comm::GroupMemory memory_;
   std::unique_ptr<comm::DirectChannel> direct_;
-  std::unique_ptr<comm::Backend> backend_;                  // carries all CPU memory, if there is one
-  cuda::Calls cuda_;                                        // the calls on GPUs; loads nothing before the first of them
-  Mutex alone_mutex_;                                       // around cuda_ in a group of one, which has no driver
+  std::unique_ptr<comm::Backend> backend_;  // carries all CPU memory, if there is one
+  // start...() use cuda_, planned_ and point_to_point_ under the driver lock, which is the queue's. No annotation names
+  // it: the queue is made of the paths, and in a group of one there is no driver, so alone_mutex_ is held around cuda_.
+  cuda::Calls cuda_;  // loads nothing before the first call on a GPU
+  Mutex alone_mutex_;
   std::vector<std::unique_ptr<transport::Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<transport::Link*> link_pointers_[2];
   std::unique_ptr<comm::Selector> selector_;

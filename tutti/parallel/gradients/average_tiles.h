@@ -75,7 +75,7 @@ class TileCheck {
  private:
   const bool on_;
   const Report& report_;
-  Mutex mutex_;
+  Mutex mutex_;  // guards no member: one report at a time
 };
 
 }  // namespace tutti

@@ -101,7 +101,7 @@ class Host {
   std::vector<HalfOpen> half_open_;  // while joining
   std::string contact_;
   std::vector<PeerData> peers_;
-  Mutex watch_mutex_;  // around reading a note and storing what it says
+  Mutex watch_mutex_;  // guards no member: one thread at a time reads a note and stores what it says
 };
 
 }  // namespace tutti::transport

@@ -80,7 +80,7 @@ class TcpTransport {
   int streams_ = 1;
   Duration peer_timeout_ = std::chrono::seconds(30);
   Fd sweep_timer_, watch_;                                    // watch_: of the timer and the listener
-  Mutex connecting_;                                          // one connect() at a time
+  Mutex connecting_;                                          // guards no member: one connect() at a time
   Mutex mutex_;                                               // of what follows; held for a look, never for a wait
   bool is_connecting_ TUTTI_GUARDED_BY(mutex_) = false;       // in a connect()
   std::vector<HalfOpen> half_open_ TUTTI_GUARDED_BY(mutex_);  // the oldest first

@@ -7,7 +7,7 @@ namespace tutti::comm::mpi_engine {
 namespace {
 
 // MPI is one instance per process, and so is this state.
-Mutex mpi_mutex;
+Mutex mpi_mutex;                    // guards no variable: makes calls of MPI one at a time
 bool one_thread_at_a_time = false;  // written before other threads call MPI
 std::atomic<bool> given_up{false};
 

@@ -8,8 +8,10 @@
 
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "tutti/base/deadline.h"
+#include "tutti/base/thread.h"
 
 namespace tutti::comm::nccl_engine {
 namespace {
@@ -57,9 +59,12 @@ Result<std::unique_ptr<Communicator>> Communicator::open(const Api& api, const B
   std::unique_ptr<Communicator> made(new Communicator(api));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  const ncclResult_t result = api.ncclCommInitRankConfig(&made->state_->comm, setup.size, id, setup.rank, &config);
-  if (result != ncclSuccess && result != ncclInProgress)
-    return api.failure(result, "connect the ranks", made->state_->comm);
+  {
+    State& state = *made->state_;
+    const TimedMutexLock lock(state.mutex);
+    const ncclResult_t result = api.ncclCommInitRankConfig(&state.comm, setup.size, id, setup.rank, &config);
+    if (result != ncclSuccess && result != ncclInProgress) return api.failure(result, "connect the ranks", state.comm);
+  }
   if (Status status = made->settle(setup); !status.ok()) {
     made->abort();
     return status;
@@ -88,23 +93,26 @@ Result<bool> Communicator::is_settled() {
   TUTTI_TRY(call("report its state", [&](ncclComm_t comm) { return api_.ncclCommGetAsyncError(comm, &state); }));
   if (state == ncclInProgress) return false;
   if (state == ncclSuccess) return true;
-  std::unique_lock lock(state_->mutex);
+  const TimedMutexLock lock(state_->mutex);
   if (state_->aborted) return given_up();
   return api_.failure(state, "continue", state_->comm);
 }
 
 void Communicator::abort() {
   if (state_->aborted.exchange(true)) return;
-  const auto abort_now = [state = state_] {
-    std::unique_lock lock(state->mutex, std::defer_lock);
-    (void)lock.try_lock_for(kCallReturns);
-    if (state->comm) state->api->ncclCommAbort(state->comm);
-  };
-  try {
-    std::thread(abort_now).detach();
-  } catch (const std::system_error&) {  // no thread available
-    abort_now();
-  }
+  auto thread = start_thread([state = state_] { abort_now(*state); });
+  if (thread.ok())
+    thread->detach();
+  else
+    abort_now(*state_);
+}
+
+// Not analysed: where a call is stuck, the mutex stays with it, and NCCL allows an abort beside the call. `comm` is set
+// by open() alone, before anything can be aborted.
+void Communicator::abort_now(State& state) TUTTI_NO_THREAD_SAFETY_ANALYSIS {
+  const bool locked = state.mutex.try_lock_for(kCallReturns);
+  if (state.comm) state.api->ncclCommAbort(state.comm);
+  if (locked) state.mutex.unlock();
 }
 
 Communicator::~Communicator() {

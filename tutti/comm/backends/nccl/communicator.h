@@ -2,8 +2,8 @@
 // One ncclComm_t that never blocks inside NCCL: it is opened non-blocking and aborted from a separate thread.
 #include <atomic>
 #include <memory>
-#include <mutex>
 
+#include "tutti/base/mutex.h"
 #include "tutti/comm/backends/nccl/api.h"
 
 namespace tutti::comm::nccl_engine {
@@ -20,7 +20,7 @@ class Communicator {
   // Calls NCCL. Fails with kAborted after abort().
   template <class Act>
   Status call(const char* doing, const Act& act) {
-    std::unique_lock lock(state_->mutex);
+    const TimedMutexLock lock(state_->mutex);
     if (state_->aborted) return given_up();
     const ncclResult_t result = act(state_->comm);
     if (result == ncclSuccess || result == ncclInProgress) return {};
@@ -28,17 +28,19 @@ class Communicator {
   }
   // Whether NCCL has accepted the last call. Until then no other call may be made.
   Result<bool> is_settled();
-  // Ends operations in flight soon, also on the GPU, and prevents further calls of NCCL. Does not block.
+  // Ends operations in flight soon, also on the GPU, and prevents further calls of NCCL. Does not block, unless no
+  // thread can be started.
   void abort();
 
  private:
   // Shared with the thread that aborts, which keeps it alive if NCCL is stuck.
   struct State {
     const Api* api = nullptr;
-    ncclComm_t comm = nullptr;
-    std::timed_mutex mutex;  // held around calls
+    TimedMutex mutex;  // held around calls
+    ncclComm_t comm TUTTI_GUARDED_BY(mutex) = nullptr;
     std::atomic<bool> aborted{false};
   };
+  static void abort_now(State& state);
   explicit Communicator(const Api& api) : api_(api), state_(std::make_shared<State>()) { state_->api = &api; }
   static Error given_up();
   Status settle(const BackendSetup& setup);
