@@ -1,5 +1,6 @@
 #pragma once
 // Starts threads. This may fail: ulimit -u, the cgroup's limit of tasks, or no memory for the stack.
+#include <condition_variable>
 #include <csignal>
 #include <deque>
 #include <exception>
@@ -57,8 +58,8 @@ auto start_async(Function&& function) -> Result<std::future<std::invoke_result_t
   return detail::started([&] { return std::async(std::launch::async, std::forward<Function>(function)); });
 }
 
-// Runs tasks one after another on a thread that exists only while there are tasks. Any thread may call run(). A task
-// must not throw.
+// Runs tasks one after another, on a thread that exists only while there are tasks, or, after keep_thread(), until the
+// destructor. Any thread may call the functions. A task must not throw.
 class BackgroundTasks {
  public:
   BackgroundTasks() = default;
@@ -67,30 +68,47 @@ class BackgroundTasks {
   ~BackgroundTasks() {
     MutexLock lock(mutex_);
     std::thread last = std::move(thread_);
+    is_kept_ = false;
     lock.unlock();
+    changed_.notify_all();
     if (last.joinable()) last.join();
+  }
+
+  // Starts the thread now and keeps it, so that run() cannot fail. Does nothing the second time.
+  Status keep_thread() TUTTI_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (is_kept_) return {};
+    is_kept_ = true;
+    if (is_working_) return {};
+    Status status = start();
+    is_kept_ = status.ok();
+    return status;
   }
 
   // kSystem if no thread can be had; then the task does not run.
   Status run(std::function<void()> task) TUTTI_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     tasks_.push_back(std::move(task));
+    changed_.notify_all();
     if (is_working_) return {};
+    Status status = start();
+    if (!status.ok()) tasks_.pop_back();
+    return status;
+  }
+
+ private:
+  Status start() TUTTI_REQUIRES(mutex_) {
     if (thread_.joinable()) thread_.join();  // it has left work(), or is about to return
-    auto thread = start_thread([this] { work(); });
-    if (!thread.ok()) {
-      tasks_.pop_back();
-      return thread.status();
-    }
-    thread_ = *std::move(thread);
+    thread_ = TUTTI_TRY(start_thread([this] { work(); }));
     is_working_ = true;
     return {};
   }
 
- private:
   void work() {
     MutexLock lock(mutex_);
-    while (!tasks_.empty()) {
+    for (;;) {
+      while (tasks_.empty() && is_kept_) changed_.wait(lock);
+      if (tasks_.empty()) break;
       std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
@@ -104,6 +122,8 @@ class BackgroundTasks {
   Mutex mutex_;
   std::deque<std::function<void()>> tasks_ TUTTI_GUARDED_BY(mutex_);
   bool is_working_ TUTTI_GUARDED_BY(mutex_) = false;
+  bool is_kept_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::condition_variable_any changed_;  // there are tasks, or the thread is kept no longer
   std::thread thread_ TUTTI_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,6 @@
 #include "tutti/comm/group/callbacks.h"
 
+#include "tutti/base/log.h"
 #include "tutti/base/thread.h"
 
 namespace tutti::comm {
@@ -21,6 +22,7 @@ void Callbacks::run(std::function<void()> act) {
   {
     const MutexLock lock(mutex_);
     waiting_.push_back(std::move(act));
+    if (idle_ == 0) (void)start_one();  // work() has warned
   }
   filled_.notify_one();
 }
@@ -28,23 +30,27 @@ void Callbacks::run(std::function<void()> act) {
 Status Callbacks::start_one() {
   std::thread thread = TUTTI_TRY(start_thread([this] { work(); }));
   thread.detach();
+  ++idle_;
   return {};
 }
 
 void Callbacks::work() {
   MutexLock lock(mutex_);
-  do {
-    ++idle_;
+  for (;;) {
     while (waiting_.empty()) filled_.wait(lock);
     --idle_;
     std::function<void()> act = std::move(waiting_.front());
     waiting_.pop_front();
-    if (idle_ == 0) (void)start_one();  // without one, `act` must not wait for another callback
+    const Status status = idle_ == 0 ? start_one() : Status();
     lock.unlock();
+    if (!status.ok())
+      log::warn("callbacks of Work::on_done() wait for the one that runs now: " + to_string(status.error()));
     act();
     act = nullptr;
     lock.lock();
-  } while (idle_ < kIdle);
+    if (idle_ >= kIdle) return;
+    ++idle_;
+  }
 }
 
 }  // namespace tutti::comm

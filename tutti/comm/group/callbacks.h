@@ -1,7 +1,10 @@
 #pragma once
 // The threads on which Work::on_done() calls back, started when the first callback is given. So the driver of a group
 // only hands a callback on, and a callback may start calls, take locks, or be Python. One thread is always idle: a
-// callback may wait for a call that ends with another callback.
+// callback may wait for a call that ends with another callback. Where no further thread can be started, callbacks wait
+// for those that run, and each new one tries again.
+//
+// Threads: any.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -21,12 +24,12 @@ class Callbacks {
  private:
   static constexpr int kIdle = 2;  // idle threads that are kept
 
-  Status start_one();
+  Status start_one() TUTTI_REQUIRES(mutex_);
   void work();
 
   Mutex mutex_;
   std::condition_variable_any filled_;
-  int idle_ TUTTI_GUARDED_BY(mutex_) = 0;
+  int idle_ TUTTI_GUARDED_BY(mutex_) = 0;  // those about to start included
   bool started_ TUTTI_GUARDED_BY(mutex_) = false;
   std::deque<std::function<void()>> waiting_ TUTTI_GUARDED_BY(mutex_);
 };

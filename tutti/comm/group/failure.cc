@@ -5,6 +5,10 @@ namespace tutti::comm {
 Failure::Failure(Process& process, const GroupSpec& spec, const Peers& peers, Diagnosis& diagnosis, Hooks hooks)
     : process_(process), spec_(spec), peers_(peers), diagnosis_(diagnosis), hooks_(std::move(hooks)) {}
 
+Failure::~Failure() {
+  if (spared_.valid()) spared_.wait();
+}
+
 // A rank that was stopped or slow while the others ended the group finds their mark, and touches none of their memory.
 std::optional<Trouble> Failure::ended_elsewhere() const {
   using Evidence = Process::Evidence;
@@ -29,7 +33,14 @@ Status Failure::fail(Trouble trouble) {
 
 void Failure::fail_in_background(Trouble trouble) {
   if (!begin(std::move(trouble))) return;
-  if (!concluding_.run([this] { conclude(); }).ok()) conclude();
+  if (concluding_.run([this] { conclude(); }).ok()) return;
+  const auto ended = std::make_shared<std::promise<void>>();
+  spared_ = ended->get_future();
+  const Status spare = process_.spare_thread.run([this, ended] {
+    conclude();
+    ended->set_value();
+  });
+  TUTTI_INVARIANT(spare.ok(), "the spare thread is not kept");
 }
 
 bool Failure::begin(Trouble trouble) {

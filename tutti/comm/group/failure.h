@@ -9,6 +9,7 @@
 // Threads: any.
 #include <atomic>
 #include <functional>
+#include <future>
 #include <optional>
 
 #include "tutti/base/thread.h"
@@ -24,7 +25,9 @@ class Failure {
     std::function<void()> stop;              // begin() calls it: no operation may be stepped any more
     std::function<void(const Status&)> end;  // conclude() calls it: every call ends with this error
   };
+  // A process whose spare thread is kept: fail_in_background() may need it.
   Failure(Process& process, const GroupSpec& spec, const Peers& peers, Diagnosis& diagnosis, Hooks hooks);
+  ~Failure();
 
   // Where the members on this host see that one of them has ended the group: 0, or 1 + its rank. Before the first call.
   void set_poison_word(std::atomic<std::uint32_t>* word) { poison_word_ = word; }
@@ -42,7 +45,7 @@ class Failure {
   Status status() const;
   // Ends the group because of `trouble`, unless it has ended; then status(). Blocks.
   Status fail(Trouble trouble);
-  // The same, and returns at once: a thread concludes.
+  // The same, and returns at once: a thread of its own concludes, or the spare one of the process.
   void fail_in_background(Trouble trouble);
 
  private:
@@ -60,6 +63,7 @@ class Failure {
   mutable Mutex mutex_;
   Trouble trouble_ TUTTI_GUARDED_BY(mutex_);
   Status status_ TUTTI_GUARDED_BY(mutex_);  // once kEnded
+  std::future<void> spared_;                // where the spare thread concludes: that it has ended
   BackgroundTasks concluding_;              // last: uses the members above until it has ended
 };
 

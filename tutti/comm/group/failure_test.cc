@@ -36,12 +36,17 @@ class GroupFailure : public testing::Test {
   Diagnosis diagnosis_{spec_, peers_, store_, [] {}};
   int stops_ = 0;
   std::vector<std::string> ends_;
-  Failure failure_{
-      process_,
-      spec_,
-      peers_,
-      diagnosis_,
-      {.stop = [this] { ++stops_; }, .end = [this](const Status& error) { ends_.push_back(error.error().detail); }}};
+  std::thread::id ended_by_;
+  Failure failure_{process_,
+                   spec_,
+                   peers_,
+                   diagnosis_,
+                   {.stop = [this] { ++stops_; },
+                    .end =
+                        [this](const Status& error) {
+                          ends_.push_back(error.error().detail);
+                          ended_by_ = std::this_thread::get_id();
+                        }}};
 };
 
 Trouble broken(const std::string& detail = "broken") {
@@ -122,10 +127,16 @@ TEST_F(GroupFailureWithASlowStore, TheDriverDoesNotWaitForTheStore) {
   EXPECT_THAT(ends_, ElementsAre("broken"));
 }
 
-TEST_F(GroupFailure, WithoutAThreadTheDriverWaits) {
-  const test::NoThreads none;
-  failure_.fail_in_background(broken());
+TEST_F(GroupFailureWithASlowStore, WithoutAnotherThreadTheSpareOneWaitsForTheStore) {
+  process_.spare_thread.keep_thread().or_throw();
+  {
+    const test::NoThreads none;
+    failure_.fail_in_background(broken());
+  }
+  store_->open();
+  EXPECT_EQ(failure_.status().error().detail, "broken");
   EXPECT_THAT(ends_, ElementsAre("broken"));
+  EXPECT_NE(ended_by_, std::this_thread::get_id());
 }
 
 }  // namespace

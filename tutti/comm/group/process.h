@@ -12,6 +12,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/mutex.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/group/progress_thread.h"
 #include "tutti/comm/heap.h"
 #include "tutti/comm/plans/network.h"
@@ -67,7 +68,10 @@ struct Process {
   // the same channel on both.
   std::function<std::unique_ptr<transport::Link>(int peer, std::uint64_t channel)> modelled_link;
   std::unique_ptr<ProgressThread> progress_thread;
-  bool serves_store = false;       // on this rank
+  bool serves_store = false;  // on this rank
+  // Concludes the failures of groups (failure.h) where no other thread can be had. The first group of several ranks
+  // keeps its thread.
+  BackgroundTasks spare_thread;
   std::function<void()> farewell;  // leaves the job; called once, at the end
 
   // Handles of groups. The rank leaves the world with the last one; `unwinding`: because of an exception.
