@@ -147,8 +147,9 @@ void on_usr2(int, siginfo_t*, void* context) {
 int take_signal() {
   struct sigaction now {};
   if (::sigaction(SIGUSR2, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL) return -1;
-  flight_event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (flight_event < 0) return -1;
+  auto made = make_eventfd();
+  if (!made.ok()) return -1;
+  flight_event = made->release();  // never closed: a signal may arrive late
   flight_owner = ::getpid();
   struct sigaction ours {};
   ours.sa_sigaction = on_usr2;

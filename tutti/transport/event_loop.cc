@@ -20,8 +20,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   std::unique_ptr<EventLoop> loop(new EventLoop);
   loop->epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!loop->epoll_) return system_error(errno, "cannot create an epoll descriptor");
-  loop->bell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!loop->bell_) return system_error(errno, "cannot create an event descriptor");
+  loop->bell_ = TUTTI_TRY(make_eventfd());
   const int bell = loop->bell_.get();
   TUTTI_TRY(loop->add(bell, EPOLLIN, [bell](std::uint32_t) {
     eventfd_t count;

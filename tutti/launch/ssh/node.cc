@@ -142,8 +142,7 @@ Result<int> run_ssh_node() {
                  .hint = "the job starts on each host in the folder where it was started here; make it, or share it"};
   }
   for (const auto& [name, value] : instructions->variables) setenv(name.c_str(), value.c_str(), 1);
-  const Fd joined(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!joined) return system_error(errno, "could not make an eventfd");
+  const Fd joined = TUTTI_TRY(make_eventfd());
   const int code = attend(TUTTI_TRY(start(*instructions, joined)), rest);
   eventfd_t count = 0;
   write_node_exit({.code = code, .joined = eventfd_read(joined.get(), &count) == 0});

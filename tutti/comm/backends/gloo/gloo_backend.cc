@@ -146,8 +146,8 @@ class GlooOperation final : public Operation {
 
 class GlooBackend final : public Backend {
  public:
-  GlooBackend(const BackendSetup& setup, Context context)
-      : setup_(setup), context_(std::move(context)), collectives_(setup.notify) {}
+  GlooBackend(const BackendSetup& setup, Context context, std::unique_ptr<Worker> collectives)
+      : setup_(setup), context_(std::move(context)), collectives_(std::move(collectives)) {}
   ~GlooBackend() override {
     if (!aborted_.load()) leave();
     abort();
@@ -179,7 +179,7 @@ class GlooBackend final : public Backend {
       job->act = [flight, context = context_, reduce = setup_.services.reduce_pair, limit] {
         carry(*flight, context, reduce, limit);
       };
-      collectives_.give(job);
+      collectives_->give(job);
     }
     return std::unique_ptr<Operation>(std::make_unique<GlooOperation>(std::move(flight)));
   }
@@ -214,7 +214,7 @@ class GlooBackend final : public Backend {
       }
       left->set_value();
     };
-    collectives_.give(std::move(job));
+    collectives_->give(std::move(job));
     (void)left->get_future().wait_for(kFarewell);
   }
 
@@ -245,13 +245,7 @@ class GlooBackend final : public Backend {
 
   Status give_to_somebody(const std::shared_ptr<Job>& job) {
     auto idle = std::find_if(waiters_.begin(), waiters_.end(), [](const auto& waiter) { return waiter->is_idle(); });
-    if (idle == waiters_.end()) {
-      try {
-        idle = waiters_.insert(idle, std::make_unique<Worker>(setup_.notify));
-      } catch (const std::system_error& refused) {
-        return Error{.code = Code::kSystem, .detail = std::string("could not start a thread: ") + refused.what()};
-      }
-    }
+    if (idle == waiters_.end()) idle = waiters_.insert(idle, TUTTI_TRY(Worker::start(setup_.notify)));
     (*idle)->give(job);
     return {};
   }
@@ -420,7 +414,7 @@ class GlooBackend final : public Backend {
 
   const BackendSetup setup_;
   const Context context_;
-  Worker collectives_;
+  const std::unique_ptr<Worker> collectives_;
   std::vector<std::unique_ptr<Worker>> waiters_;  // used by the driver only
   std::atomic<bool> aborted_{false};
   Mutex mutex_;
@@ -440,7 +434,10 @@ extern "C" {
     context->setTimeout(std::chrono::ceil<std::chrono::milliseconds>(setup->deadline.remaining()));
     GlooStore store(*setup->store, setup->key, setup->deadline);
     context->connectFullMesh(store, device);
-    return new GlooBackend(*setup, std::move(context));
+    auto collectives = Worker::start(setup->notify);
+    if (collectives.ok()) return new GlooBackend(*setup, std::move(context), *std::move(collectives));
+    *error = collectives.error();
+    return nullptr;
   } catch (const std::exception& e) {
     *error = Error{.code = Code::kUnreachable,
                    .detail = std::string("Gloo could not connect the ranks: ") + e.what(),

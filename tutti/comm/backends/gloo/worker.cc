@@ -1,19 +1,19 @@
 #include "tutti/comm/backends/gloo/worker.h"
 
 #include <exception>
-#include <utility>
 
 #include "tutti/base/thread.h"
 
 namespace tutti::comm::gloo_engine {
 
-Worker::Worker(std::function<void()> notify) : state_(std::make_shared<State>()) {
+Result<std::unique_ptr<Worker>> Worker::start(std::function<void()> notify) {
+  const auto state = std::make_shared<State>();
   {
-    MutexLock lock(state_->mutex);
-    state_->notify = std::move(notify);
+    MutexLock lock(state->mutex);
+    state->notify = std::move(notify);
   }
-  const tutti::detail::SignalsBlocked blocked;
-  std::thread([state = state_] { run(state); }).detach();
+  TUTTI_TRY(start_thread([state] { run(state); })).detach();
+  return std::unique_ptr<Worker>(new Worker(state));
 }
 
 Worker::~Worker() {

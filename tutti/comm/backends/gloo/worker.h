@@ -6,9 +6,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
+#include <utility>
 
+#include "tutti/base/error.h"
 #include "tutti/base/mutex.h"
 
 namespace tutti::comm::gloo_engine {
@@ -24,8 +24,8 @@ struct Job {
 // then owns what the job needs, and ends together with the job.
 class Worker {
  public:
-  // `notify` is called after every job, from the thread. Throws std::system_error if the thread cannot be started.
-  explicit Worker(std::function<void()> notify);
+  // `notify` is called after every job, from the thread.
+  static Result<std::unique_ptr<Worker>> start(std::function<void()> notify);
   ~Worker();
   Worker(const Worker&) = delete;
   void give(std::shared_ptr<Job> job);
@@ -39,8 +39,9 @@ class Worker {
     bool busy TUTTI_GUARDED_BY(mutex) = false, ending TUTTI_GUARDED_BY(mutex) = false;
     std::function<void()> notify TUTTI_GUARDED_BY(mutex);
   };
+  explicit Worker(std::shared_ptr<State> state) : state_(std::move(state)) {}
   static void run(const std::shared_ptr<State>& state);
-  std::shared_ptr<State> state_;
+  const std::shared_ptr<State> state_;
 };
 
 }  // namespace tutti::comm::gloo_engine
