@@ -6,19 +6,16 @@
 // copies. This costs one copy in and one out, on a backend that is not chosen for its speed.
 //
 // Operations that Gloo does not have are composed of others. A reduce_scatter is an all_reduce of which each rank keeps
-// its part. An uneven gather or scatter is an all_to_all in which all parts but the root's are empty. Gloo does not
+// its part. A gather or scatter is an all_to_all in which all parts but the root's are empty. Gloo does not
 // authenticate peers.
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
-#include <gloo/alltoall.h>
 #include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
-#include <gloo/gather.h>
 #include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
-#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,7 +25,7 @@
 #include <cerrno>
 #include <cstring>
 #include <future>
-#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/backends/backend.h"
@@ -80,7 +77,7 @@ class NoBrokenPipes {
 struct Flight {
   Request request;
   int rank, size;
-  std::vector<std::size_t> in_splits, out_splits;  // bytes
+  std::vector<std::size_t> in_splits, out_splits;  // of the request
   Bytes in, out;
   void* result = nullptr;                                    // the caller's buffer for `out`; null: none
   std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;  // of a send or receive
@@ -158,8 +155,10 @@ class GlooBackend final : public Backend {
     flight->request = request;
     flight->rank = setup_.rank;
     flight->size = setup_.size;
-    for (std::size_t count : request.in_splits) flight->in_splits.push_back(count * flight->element());
-    for (std::size_t count : request.out_splits) flight->out_splits.push_back(count * flight->element());
+    flight->in_splits.assign(request.in_splits.begin(), request.in_splits.end());
+    flight->out_splits.assign(request.out_splits.begin(), request.out_splits.end());
+    flight->request.in_splits = flight->in_splits;
+    flight->request.out_splits = flight->out_splits;
     take_buffers(*flight);
     const auto limit = in_milliseconds(request.limit.count() > 0 ? request.limit : setup_.limit);
     const std::shared_ptr<Job> job(flight, &flight->job);
@@ -250,15 +249,6 @@ class GlooBackend final : public Backend {
     return {};
   }
 
-  static void exchange(Flight& f, const Context& context, const std::vector<std::int64_t>& ins,
-                       const std::vector<std::int64_t>& outs, std::chrono::milliseconds limit) {
-    ::gloo::AlltoallvOptions options(context);
-    options.setInput(f.in.data(), ins);
-    options.setOutput(f.out.data(), outs);
-    options.setTimeout(limit);
-    ::gloo::alltoallv(options);
-  }
-
   // Gloo has no scans. Each rank gathers a block of all inputs and adds the inputs that belong to its result.
   template <class Add>
   static void scan(Flight& f, const Context& context, const Add& add, std::chrono::milliseconds limit) {
@@ -279,137 +269,97 @@ class GlooBackend final : public Backend {
     }
   }
 
-  static void carry(Flight& f, const Context& context, Reduce reduce, std::chrono::milliseconds limit) {
+  // A reduce_scatter reduces all parts on every rank, which keeps its own.
+  template <class Add>
+  static void reduce(Flight& f, const Context& context, const Add& add, std::chrono::milliseconds limit) {
     const Request& r = f.request;
-    const std::size_t bytes = f.bytes();
-    const auto function = [&](void* out, const void* a, const void* b, std::size_t count) {
+    if (f.in.empty()) return;
+    const std::size_t count = f.in.size() / f.element();
+    if (has_root(r.kind)) {
+      ::gloo::ReduceOptions options(context);
+      options.setRoot(r.root);
+      set_typed(options, f, f.in.data(), f.out.data(), count);
+      options.setReduceFunction(add);
+      options.setTimeout(limit);
+      ::gloo::reduce(options);
+      return;
+    }
+    Bytes whole(gives_parts(r.kind) ? f.in.size() : 0);
+    ::gloo::AllreduceOptions options(context);
+    set_typed(options, f, f.in.data(), whole.empty() ? f.out.data() : whole.data(), count);
+    options.setReduceFunction(add);
+    options.setTimeout(limit);
+    ::gloo::allreduce(options);
+    if (whole.empty()) return;
+    const std::size_t begin = Parts(r.count, r.in_splits).begin(f.rank) * f.element();
+    std::copy_n(whole.begin() + std::ptrdiff_t(begin), f.out.size(), f.out.begin());
+  }
+
+  static void broadcast(Flight& f, const Context& context, std::chrono::milliseconds limit) {
+    ::gloo::BroadcastOptions options(context);
+    options.setRoot(f.request.root);
+    if (f.rank == f.request.root) options.setInput(f.in.data(), f.bytes());
+    options.setOutput(f.out.data(), f.bytes());
+    options.setTimeout(limit);
+    ::gloo::broadcast(options);
+  }
+
+  static void all_gather(Flight& f, const Context& context, std::chrono::milliseconds limit) {
+    const Parts parts(f.request.count, f.request.out_splits);
+    std::vector<std::size_t> counts;
+    for (int from = 0; from < f.size; ++from) counts.push_back(parts.count(from) * f.element());
+    ::gloo::AllgathervOptions options(context);
+    options.setInput(f.in.data(), f.in.size());
+    options.setOutput(f.out.data(), counts);
+    options.setTimeout(limit);
+    ::gloo::allgatherv(options);
+  }
+
+  // Copies between pairs of ranks. In a gather or scatter only the parts of the root are not empty.
+  static void exchange(Flight& f, const Context& context, std::chrono::milliseconds limit) {
+    const Request& r = f.request;
+    std::vector<std::int64_t> ins, outs;
+    const auto bytes = [&](int from, int to) {
+      if (!gives(r, from) || !gets(r, to)) return std::int64_t(0);
+      return std::int64_t(stretch_of(r, f.rank, from, to).count * f.element());
+    };
+    for (int peer = 0; peer < f.size; ++peer) {
+      ins.push_back(bytes(f.rank, peer));
+      outs.push_back(bytes(peer, f.rank));
+    }
+    ::gloo::AlltoallvOptions options(context);
+    options.setInput(f.in.data(), ins);
+    options.setOutput(f.out.data(), outs);
+    options.setTimeout(limit);
+    ::gloo::alltoallv(options);
+  }
+
+  static void carry(Flight& f, const Context& context, Reduce reduce_pair, std::chrono::milliseconds limit) {
+    const Request& r = f.request;
+    const Verb& row = verb(r.kind);
+    if (row.combine == Verb::Combine::kNothing) {
+      ::gloo::BarrierOptions options(context);
+      options.setTimeout(limit);
+      ::gloo::barrier(options);
+      return;
+    }
+    if (r.count == 0 && !has_splits(r)) return;
+    const auto add = [&](void* out, const void* a, const void* b, std::size_t count) {
       // One of the inputs may be the output.
       if (out == b) std::swap(a, b);
       if (out != a) std::memcpy(out, a, count * f.element());
-      reduce(r.dtype, r.op, out, b, count);
+      reduce_pair(r.dtype, r.op, out, b, count);
     };
-    const auto finish = [&](auto& options) { options.setTimeout(limit); };
-    switch (r.kind) {
-      case Kind::kBarrier: {
-        ::gloo::BarrierOptions options(context);
-        finish(options);
-        ::gloo::barrier(options);
-        break;
-      }
-      case Kind::kBroadcast: {
-        if (bytes == 0) break;
-        ::gloo::BroadcastOptions options(context);
-        options.setRoot(r.root);
-        if (f.rank == r.root) options.setInput(f.in.data(), bytes);
-        options.setOutput(f.out.data(), bytes);
-        finish(options);
-        ::gloo::broadcast(options);
-        break;
-      }
-      case Kind::kReduce: {
-        if (bytes == 0) break;
-        ::gloo::ReduceOptions options(context);
-        options.setRoot(r.root);
-        set_typed(options, f, f.in.data(), f.out.data(), r.count);
-        options.setReduceFunction(function);
-        finish(options);
-        ::gloo::reduce(options);
-        break;
-      }
-      case Kind::kAllReduce:
-      case Kind::kReduceScatter:
-      case Kind::kReduceScatterV: {
-        if (f.in.empty()) break;
-        ::gloo::AllreduceOptions options(context);
-        const bool scatters = r.kind != Kind::kAllReduce;
-        Bytes whole(scatters ? f.in.size() : 0);
-        set_typed(options, f, f.in.data(), scatters ? whole.data() : f.out.data(), f.in.size() / f.element());
-        options.setReduceFunction(function);
-        finish(options);
-        ::gloo::allreduce(options);
-        if (scatters) {
-          const std::size_t own =
-              r.kind == Kind::kReduceScatter
-                  ? std::size_t(f.rank) * bytes
-                  : std::accumulate(f.in_splits.begin(), f.in_splits.begin() + f.rank, std::size_t(0));
-          std::copy_n(whole.begin() + std::ptrdiff_t(own), f.out.size(), f.out.begin());
-        }
-        break;
-      }
-      case Kind::kScan:
-      case Kind::kExscan:
-        scan(f, context, function, limit);
-        break;
-      case Kind::kGather: {
-        if (bytes == 0) break;
-        ::gloo::GatherOptions options(context);
-        options.setRoot(r.root);
-        options.setInput(f.in.data(), bytes);
-        if (f.rank == r.root) options.setOutput(f.out.data(), f.out.size());
-        finish(options);
-        ::gloo::gather(options);
-        break;
-      }
-      case Kind::kAllGather: {
-        if (bytes == 0) break;
-        ::gloo::AllgatherOptions options(context);
-        options.setInput(f.in.data(), bytes);
-        options.setOutput(f.out.data(), f.out.size());
-        finish(options);
-        ::gloo::allgather(options);
-        break;
-      }
-      case Kind::kScatter: {
-        if (bytes == 0) break;
-        ::gloo::ScatterOptions options(context);
-        options.setRoot(r.root);
-        if (f.rank == r.root) {
-          std::vector<std::uint8_t*> parts;
-          for (int to = 0; to < f.size; ++to) parts.push_back(f.in.data() + std::size_t(to) * bytes);
-          options.setInputs(parts, bytes);
-        }
-        options.setOutput(f.out.data(), bytes);
-        finish(options);
-        ::gloo::scatter(options);
-        break;
-      }
-      case Kind::kAllGatherV: {
-        ::gloo::AllgathervOptions options(context);
-        options.setInput(f.in.data(), f.in.size());
-        options.setOutput(f.out.data(), f.out_splits);
-        finish(options);
-        ::gloo::allgatherv(options);
-        break;
-      }
-      case Kind::kGatherV:
-      case Kind::kScatterV: {  // exchanges in which all but the root's parts are empty
-        std::vector<std::int64_t> ins(std::size_t(f.size)), outs(std::size_t(f.size));
-        const bool gathers = r.kind == Kind::kGatherV;
-        auto &ours = gathers ? ins : outs, &roots = gathers ? outs : ins;
-        const auto& splits = gathers ? f.out_splits : f.in_splits;
-        if (f.rank == r.root) std::copy(splits.begin(), splits.end(), roots.begin());
-        ours[std::size_t(r.root)] = std::int64_t(bytes);
-        exchange(f, context, ins, outs, limit);
-        break;
-      }
-      case Kind::kAllToAll: {
-        if (f.in_splits.empty()) {
-          if (bytes == 0) break;
-          ::gloo::AlltoallOptions options(context);
-          options.setInput(f.in.data(), f.in.size());
-          options.setOutput(f.out.data(), f.out.size());
-          finish(options);
-          ::gloo::alltoall(options);
-        } else {
-          exchange(f, context, {f.in_splits.begin(), f.in_splits.end()}, {f.out_splits.begin(), f.out_splits.end()},
-                   limit);
-        }
-        break;
-      }
-      case Kind::kSend:
-      case Kind::kRecv:
-        break;
-    }
+    if (is_scan(r.kind))
+      scan(f, context, add, limit);
+    else if (is_reduction(r.kind))
+      reduce(f, context, add, limit);
+    else if (row.in == Verb::Buffer::kNone)
+      broadcast(f, context, limit);
+    else if (row.in == Verb::Buffer::kVector && row.gets == Verb::Ranks::kAll)
+      all_gather(f, context, limit);
+    else
+      exchange(f, context, limit);
   }
 
   const BackendSetup setup_;

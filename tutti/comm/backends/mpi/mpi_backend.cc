@@ -13,6 +13,7 @@
 
 #include "tutti/comm/backends/backend.h"
 #include "tutti/comm/backends/mpi/mpi_job.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti::comm::mpi_engine {
 namespace {
@@ -120,7 +121,8 @@ class MpiOperation final : public Operation {
     const Request& r = request_;
     const MPI_Datatype type = type_of(r.dtype);
     const int count = int(r.count);
-    const std::size_t own = size_of(r.dtype) * own_part();  // the offset of this rank's part in bytes
+    const Parts parts(r.count, gives_parts(r.kind) ? r.in_splits : r.out_splits);
+    const std::size_t own = parts.begin(rank_) * size_of(r.dtype);
     const auto* const in_bytes = static_cast<const std::byte*>(r.in);
     auto* const out_bytes = static_cast<std::byte*>(r.out);
     const bool root = rank_ == r.root, same = r.in == r.out;
@@ -150,7 +152,7 @@ class MpiOperation final : public Operation {
       case Kind::kReduceScatter:
         return MPI_Ireduce_scatter_block(r.in, r.out, count, type, op_of(r.op), comm, &mpi_request_);
       case Kind::kAllToAll:
-        if (same) copy_.assign(in_bytes, in_bytes + in_elements() * size_of(r.dtype));
+        if (same) copy_.assign(in_bytes, in_bytes + elements_of(r, rank_, size_).in * size_of(r.dtype));
         if (!r.in_splits.empty())
           return MPI_Ialltoallv(same ? copy_.data() : r.in, in_parts_.counts.data(), in_parts_.places.data(), type,
                                 r.out, out_parts_.counts.data(), out_parts_.places.data(), type, comm, &mpi_request_);
@@ -175,17 +177,6 @@ class MpiOperation final : public Operation {
                          &mpi_request_);
     }
     return MPI_ERR_OTHER;
-  }
-
-  std::size_t own_part() const {
-    for (const MpiParts* parts : {&in_parts_, &out_parts_})
-      if (is_uneven(request_.kind) && !parts->places.empty()) return std::size_t(parts->places[std::size_t(rank_)]);
-    return std::size_t(rank_) * request_.count;
-  }
-  std::size_t in_elements() const {
-    return request_.in_splits.empty()
-               ? request_.count * std::size_t(size_)
-               : std::accumulate(request_.in_splits.begin(), request_.in_splits.end(), std::size_t(0));
   }
 
   static Error failure(int failed) {

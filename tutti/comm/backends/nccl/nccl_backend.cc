@@ -18,6 +18,7 @@
 #include "tutti/comm/backends/backend.h"
 #include "tutti/comm/backends/nccl/communicator.h"
 #include "tutti/comm/backends/nccl/types.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti::comm::nccl_engine {
 namespace {
@@ -208,55 +209,40 @@ class NcclOperation final : public Operation {
   }
   static bool fine(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
-  struct Part {
-    std::size_t begin = 0, count = 0;  // elements
-  };
-  // The parts that this rank sends to, or receives from, each rank.
-  std::vector<Part> parts(bool sends) const {
-    const Request& r = request_;
-    std::vector<Part> all(std::size_t(s_.size), Part{});
-    const bool root = s_.rank == r.root;
-    const auto row = [&](std::span<const std::size_t> splits) {
-      std::size_t begin = 0;
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        all[i] = {begin, splits.empty() ? r.count : splits[i]};
-        begin += all[i].count;
-      }
-    };
-    const bool gathers = r.kind == Kind::kGather || r.kind == Kind::kGatherV;
-    if (r.kind == Kind::kAllToAll)
-      row(sends ? r.in_splits : r.out_splits);
-    else if (gathers == sends)  // the side that has one part: to or from the root
-      all[std::size_t(r.root)] = {0, r.count};
-    else if (root)
-      row(sends ? r.in_splits : r.out_splits);
-    return all;
+  // What is transferred between two ranks, of which this rank is one.
+  Stretch stretch(int from, int to) const {
+    return gives(request_, from) && gets(request_, to) ? stretch_of(request_, s_.rank, from, to) : Stretch{};
   }
 
   Status exchange() {
-    const std::vector<Part> to = parts(true), from = parts(false);
+    std::vector<Stretch> to, from;
+    for (int r = 0; r < s_.size; ++r) {
+      to.push_back(stretch(s_.rank, r));
+      from.push_back(stretch(r, s_.rank));
+    }
     const std::byte* source = in();
     if (request_.kind == Kind::kAllToAll && request_.in == request_.out) {
-      const std::size_t bytes = (to.back().begin + to.back().count) * element_;
+      const std::size_t bytes = (to.back().in_begin + to.back().count) * element_;
       std::byte* const copy = TUTTI_TRY(s_.scratch.take(bytes));
       TUTTI_TRY(copy_on_device(copy, source, bytes));
       source = copy;
     }
-    const Part mine = to[std::size_t(s_.rank)], own = from[std::size_t(s_.rank)];
-    if (mine.count > 0)
-      TUTTI_TRY(copy_on_device(out(own.begin), source + mine.begin * element_, mine.count * element_));
+    const Stretch& own = to[std::size_t(s_.rank)];
+    if (own.count > 0)
+      TUTTI_TRY(copy_on_device(out(own.out_begin), source + own.in_begin * element_, own.count * element_));
     bool any = false;
     for (int r = 0; r < s_.size; ++r) any |= r != s_.rank && to[std::size_t(r)].count + from[std::size_t(r)].count > 0;
     if (!any) return {};
     return call("exchange parts", [&](ncclComm_t comm) {
       ncclResult_t result = api_.ncclGroupStart();
       for (int r = 0; r < s_.size && fine(result); ++r) {
-        const Part &give = to[std::size_t(r)], &get = from[std::size_t(r)];
+        const Stretch &give = to[std::size_t(r)], &get = from[std::size_t(r)];
         if (r == s_.rank) continue;
         if (give.count > 0)
-          result = api_.ncclSend(source + give.begin * element_, units(give.count), elements_.type, r, comm, stream_);
+          result =
+              api_.ncclSend(source + give.in_begin * element_, units(give.count), elements_.type, r, comm, stream_);
         if (fine(result) && get.count > 0)
-          result = api_.ncclRecv(out(get.begin), units(get.count), elements_.type, r, comm, stream_);
+          result = api_.ncclRecv(out(get.out_begin), units(get.count), elements_.type, r, comm, stream_);
       }
       const ncclResult_t end = api_.ncclGroupEnd();
       return fine(result) ? end : result;
