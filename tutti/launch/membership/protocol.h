@@ -45,6 +45,13 @@ inline std::string leaving(int round) { return "agents/leaving/" + std::to_strin
 inline std::string store(int round) { return "agents/store/" + std::to_string(round); }  // StorePair; etcd: its ranks'
 inline std::string fault(int round) { return "generation-" + std::to_string(round) + "/fault"; }  // for its ranks
 
+// Of the monitor and the report (monitor/peer_agents.h).
+inline std::string status(int round, int node) {
+  return "agents/status/" + std::to_string(round) + "/" + std::to_string(node);
+}
+inline std::string report(int round) { return "agents/report/" + std::to_string(round); }
+inline std::string json_report(int round) { return "agents/report_json/" + std::to_string(round); }
+
 }  // namespace keys
 
 // ---- values: encode() gives JSON, the parse functions read it ----

@@ -207,9 +207,6 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
   MembershipTable membership(limits, "0", now);
   std::vector<Table::Answer> answers;
   std::vector<int> seats(kAgents, -1), rounds(kAgents, -1);
-  const auto seat_key = [](const std::string& id, int visit) {
-    return "agents/seat/" + id + "/" + std::to_string(visit);
-  };
   const auto come = [&](int i, int visit) {
     const JoinRequest request{.id = std::to_string(i),
                               .visit = visit,
@@ -217,14 +214,15 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
                               .max = limits.max,
                               .last_round = visit - 1,
                               .note = {.ranks = 8, .host = "host-" + std::to_string(i), .address = "10.1.2.3"}};
-    table.submit(Table::Ticket(1'000'000 + i), {.op = Op::kPush, .keys = {"agents/inbox"}, .values = {encode(request)}},
+    table.submit(Table::Ticket(1'000'000 + i), {.op = Op::kPush, .keys = {keys::inbox(0)}, .values = {encode(request)}},
                  answers);
-    table.submit(Table::Ticket(2'000'000 + i), {.op = Op::kGet, .keys = {seat_key(request.id, visit)}}, answers);
+    table.submit(Table::Ticket(2'000'000 + i), {.op = Op::kGet, .keys = {keys::assignment(request.id, visit)}},
+                 answers);
   };
   const auto coordinate = [&](int count) {
     for (int i = 0; i < count; ++i) {
       std::vector<Table::Answer> popped;
-      table.submit(1, {.op = Op::kPop, .keys = {"agents/inbox"}}, popped);
+      table.submit(1, {.op = Op::kPop, .keys = {keys::inbox(0)}}, popped);
       ASSERT_EQ(popped.size(), 1u);
       auto request = parse_join_request(popped[0].reply.values[0]);
       ASSERT_TRUE(request);
@@ -235,14 +233,14 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
       std::vector<Table::Answer> done;
       table.submit(1,
                    {.op = Op::kSet,
-                    .keys = {"agents/participants/" + std::to_string(step.participants.round)},
+                    .keys = {keys::participants(step.participants.round)},
                     .values = {encode(step.participants)}},
                    done);
       for (std::size_t node = 0; node < step.participants.nodes.size(); ++node) {
         const JoinRequest& request = step.participants.nodes[node];
         table.submit(2,
                      {.op = Op::kSet,
-                      .keys = {seat_key(request.id, request.visit)},
+                      .keys = {keys::assignment(request.id, request.visit)},
                       .values = {encode(Assignment{.round = step.participants.round, .node = int(node)})}},
                      answers);
       }
@@ -257,7 +255,7 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
         const std::size_t agent = std::size_t(ticket - 2'000'000);
         seats[agent] = seat->node, rounds[agent] = seat->round;
         std::vector<Table::Answer> read;
-        table.submit(3, {.op = Op::kGet, .keys = {"agents/participants/" + std::to_string(seat->round)}}, read);
+        table.submit(3, {.op = Op::kGet, .keys = {keys::participants(seat->round)}}, read);
         ASSERT_EQ(read.size(), 1u);
       }
     }

@@ -4,6 +4,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/base/thread.h"
+#include "tutti/launch/membership/protocol.h"
 
 namespace tutti::launch {
 namespace {
@@ -19,12 +20,6 @@ Result<std::unique_ptr<TcpStore>> reach_store(const std::string& store, const tr
   reached->set_call_timeout(kStoreLimit);
   return reached;
 }
-
-std::string status_key(int round, int node) {
-  return "agents/status/" + std::to_string(round) + "/" + std::to_string(node);
-}
-std::string text_key(int round) { return "agents/report/" + std::to_string(round); }
-std::string json_key(int round) { return "agents/report_json/" + std::to_string(round); }
 
 }  // namespace
 
@@ -109,11 +104,11 @@ Status PeerStatus::exchange(Store& store) {
     mine = own_status_;
     requested = now() < requested_until_;
   }
-  if (!mine.empty()) TUTTI_TRY(store.set(status_key(round_, node_), mine));
+  if (!mine.empty()) TUTTI_TRY(store.set(membership::keys::status(round_, node_), mine));
   if (!requested) return {};
   for (int node = 0; node < nodes_; ++node) {
     if (node == node_) continue;
-    const std::string key = status_key(round_, node);
+    const std::string key = membership::keys::status(round_, node);
     if (!TUTTI_TRY(store.check({key}))) continue;
     const std::string status = TUTTI_TRY(store.get(key, Deadline::after(kStoreLimit)));
     const MutexLock lock(mutex_);
@@ -128,15 +123,17 @@ Status PeerStatus::exchange(Store& store) {
 Status share_report(const std::string& store, const transport::Credentials& credentials, int round,
                     const SharedReport& report) {
   const auto reached = TUTTI_TRY(reach_store(store, credentials));
-  TUTTI_TRY(reached->set(json_key(round), report.json.size() <= kLongestReport ? report.json : std::string()));
-  return reached->set(text_key(round), report.text.substr(0, kLongestReport));
+  TUTTI_TRY(reached->set(membership::keys::json_report(round),
+                         report.json.size() <= kLongestReport ? report.json : std::string()));
+  return reached->set(membership::keys::report(round), report.text.substr(0, kLongestReport));
 }
 
 Result<SharedReport> read_report(const std::string& store, const transport::Credentials& credentials, int round,
                                  Duration patience) {
   const auto reached = TUTTI_TRY(reach_store(store, credentials));
-  SharedReport report{.text = TUTTI_TRY(reached->get(text_key(round), Deadline::after(patience))), .json = {}};
-  if (auto json = reached->get(json_key(round), Deadline::after(kStoreLimit)); json.ok())
+  SharedReport report{.text = TUTTI_TRY(reached->get(membership::keys::report(round), Deadline::after(patience))),
+                      .json = {}};
+  if (auto json = reached->get(membership::keys::json_report(round), Deadline::after(kStoreLimit)); json.ok())
     report.json = *std::move(json);
   return report;
 }

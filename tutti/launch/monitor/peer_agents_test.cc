@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/eventually.h"
+#include "tutti/launch/membership/protocol.h"
 #include "tutti/store/server/server.h"
 #include "tutti/transport/socket.h"
 
@@ -22,7 +23,7 @@ class PeerAgents : public ::testing::Test {
 
   // Until the node's status is in the store.
   void await_status(int round, int node) {
-    const auto key = "agents/status/" + std::to_string(round) + "/" + std::to_string(node);
+    const auto key = membership::keys::status(round, node);
     EXPECT_TRUE(server_->local()->get(key, Deadline::after_seconds(60)).ok()) << key;
   }
   std::unique_ptr<PeerStatus> status(int round, int node, int nodes) {
