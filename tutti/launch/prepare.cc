@@ -112,7 +112,7 @@ Result<transport::Address> store_address(const JobOptions& options, const std::s
   const transport::Address wanted{.host = master_address, .port = std::uint16_t(port)};
   if (options.node != 0) return wanted;
   // A literal loopback address is intended: several agents on one machine. A name that resolves to one is a mistake.
-  const bool meant = is_loopback_text(wanted);
+  const bool meant = rendezvous::is_loopback_text(wanted);
   const auto found = TUTTI_TRY(
       own_addresses(wanted, meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo,
                     options.connect_timeout));
@@ -274,7 +274,7 @@ Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
         .hint = "the master port belongs to the program; give the store another one, or leave --store-port out"};
   }
   nodes.store = TUTTI_TRY(store_address(options, nodes.master_address, nodes.nodes, nodes.master_port));
-  if (by_number && nodes.nodes > 1 && is_loopback_text(nodes.store))
+  if (by_number && nodes.nodes > 1 && rendezvous::is_loopback_text(nodes.store))
     log::info("--master-addr " + nodes.master_address +
               " is each host's own loopback address: only nodes on this host meet there");
   if (options.node != 0 || !by_number) return {};

@@ -42,8 +42,7 @@ Status complete(Identity& identity, const Environment& environment) {
     identity.address.host = TUTTI_TRY(first_host_in(identity.path));
   if (identity.method == RendezvousMethod::kTcp && identity.one_host == Identity::OneHost::kUnknown) {
     // Other hosts do not dial loopback. A name may be loopback here only, so it proves nothing.
-    const transport::Address& place = identity.address;
-    if (place.host == "localhost" || transport::is_loopback(place)) identity.one_host = Identity::OneHost::kYes;
+    if (is_loopback_text(identity.address)) identity.one_host = Identity::OneHost::kYes;
   }
   return {};
 }

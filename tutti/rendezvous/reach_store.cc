@@ -235,6 +235,10 @@ std::string loopback_line(const std::string& name, const std::string& hosts_text
   return {};
 }
 
+bool is_loopback_text(const transport::Address& address) {
+  return address.host == "localhost" || transport::is_loopback(address);
+}
+
 Result<std::vector<transport::Address>> serving_addresses(const transport::Address& wanted, const std::string& source,
                                                           Identity::OneHost one_host) {
   const auto usage = [](std::string detail, std::string hint) {

@@ -36,6 +36,9 @@ Result<ReachedStore> reach_store_file(const Identity& identity, transport::Crede
 // Fills in the operation and the rank of an error of one rank's join where they are missing.
 Error joining_error(Error error, const Identity& identity);
 
+// A loopback address that somebody wrote, as a name or as a number.
+bool is_loopback_text(const transport::Address& address);
+
 // The addresses at which rank 0 may serve: the numeric addresses of this machine that `wanted` (a name or an address)
 // stands for, the best first; never empty and never the wildcard. What rank 0 binds is what the other ranks dial, so
 // they must be able to reach it. `source` names the variable or URL in errors. kUsage: `wanted` is no address of this

@@ -8,6 +8,13 @@ namespace {
 using ::testing::HasSubstr;
 using OneHost = Identity::OneHost;
 
+TEST(LoopbackText, IsANameOrANumber) {
+  EXPECT_TRUE(is_loopback_text({.host = "localhost"}));
+  EXPECT_TRUE(is_loopback_text({.host = "127.0.0.7"}));
+  EXPECT_TRUE(is_loopback_text({.host = "::1"}));
+  EXPECT_FALSE(is_loopback_text({.host = "10.0.0.1"}));
+}
+
 TEST(Serving, LiteralLoopbackIsItself) {
   const auto places =
       serving_addresses(transport::Address{.host = "127.0.0.1", .port = 7}, "MASTER_ADDR", OneHost::kYes);

@@ -53,8 +53,4 @@ Result<int> free_port(const std::string& host, int wanted) {
   return int(listener->address.port);
 }
 
-bool is_loopback_text(const transport::Address& address) {
-  return address.host == "localhost" || transport::is_loopback(address);
-}
-
 }  // namespace tutti::launch

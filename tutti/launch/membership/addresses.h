@@ -3,7 +3,6 @@
 #include <string>
 
 #include "tutti/base/error.h"
-#include "tutti/transport/address.h"
 
 namespace tutti::launch {
 
@@ -13,8 +12,5 @@ Result<std::string> own_address_toward(const std::string& endpoints);
 
 // A port of this host that a program can bind: `wanted`, or any with 0. It is closed again at once. Errors as listen().
 Result<int> free_port(const std::string& host, int wanted = 0);
-
-// A loopback address that somebody wrote, as a name or as a number.
-bool is_loopback_text(const transport::Address& address);
 
 }  // namespace tutti::launch

@@ -35,12 +35,5 @@ TEST(FreePort, IsTheWantedOneOrAny) {
   EXPECT_EQ(taken.error().code, Code::kAddressInUse);
 }
 
-TEST(LoopbackText, IsANameOrANumber) {
-  EXPECT_TRUE(is_loopback_text({.host = "localhost"}));
-  EXPECT_TRUE(is_loopback_text({.host = "127.0.0.7"}));
-  EXPECT_TRUE(is_loopback_text({.host = "::1"}));
-  EXPECT_FALSE(is_loopback_text({.host = "10.0.0.1"}));
-}
-
 }  // namespace
 }  // namespace tutti::launch

@@ -8,7 +8,8 @@
 // a node waits and the coordinator answers, only the coordinator decides when that is too long.
 //
 // A backend is a class derived from Member, in one file: it says where the store is, who coordinates, and where the
-// ranks of a round have their store. Register it in rendezvous.cc.
+// ranks of a round have their store. If one of the nodes serves the store, derive it from StoreMember (store_member.h).
+// Register it in rendezvous.cc.
 #include <memory>
 #include <optional>
 #include <string>
@@ -161,8 +162,9 @@ class Member : public Rendezvous {
 };
 
 // The backends. NodesOptions::min_nodes is set.
-Result<std::unique_ptr<Rendezvous>> open_store_rendezvous(NodesOptions options);  // kStatic, kElastic
-Result<std::unique_ptr<Rendezvous>> open_etcd_rendezvous(NodesOptions options);   // kEtcd
+Result<std::unique_ptr<Rendezvous>> open_static_rendezvous(NodesOptions options);  // kStatic, several nodes
+Result<std::unique_ptr<Rendezvous>> open_store_rendezvous(NodesOptions options);   // kElastic
+Result<std::unique_ptr<Rendezvous>> open_etcd_rendezvous(NodesOptions options);    // kEtcd
 
 // The Unix socket at which the ranks of this node reach `server`; empty if there is none.
 std::string unix_address_of(StoreServer& server, const NodesOptions& options);

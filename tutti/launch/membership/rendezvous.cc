@@ -69,7 +69,7 @@ Result<std::unique_ptr<Rendezvous>> open_rendezvous(NodesOptions options) {
   switch (options.backend) {
     case RendezvousBackend::kStatic:
       return options.nodes == 1 ? open_single_node(std::move(options))
-                                : membership::open_store_rendezvous(std::move(options));
+                                : membership::open_static_rendezvous(std::move(options));
     case RendezvousBackend::kElastic:
       return membership::open_store_rendezvous(std::move(options));
     case RendezvousBackend::kEtcd:

@@ -13,9 +13,9 @@
 //   }
 //   rendezvous->leave(patience);
 //
-// Implementations: a single node (rendezvous.cc); nodes that share a store which one of them serves, for
-// --rdzv-backend static and elastic (store_rendezvous.cc); etcd (etcd_rendezvous.cc). The last two are small: member.h
-// has what they share. tests/conformance/rendezvous_conformance.cc is the suite for all of them.
+// Implementations: a single node (rendezvous.cc); --rdzv-backend static (static_rendezvous.cc), elastic
+// (store_rendezvous.cc) and etcd (etcd_rendezvous.cc). The last three are small: member.h has what they share, and
+// store_member.h what static and elastic share. tests/conformance/rendezvous_conformance.cc is the suite for all.
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -1,442 +1,47 @@
-// Rendezvous through a store that one of the nodes serves: --rdzv-backend static (node 0 does) and elastic (the node
-// that owns the endpoint's address). The node that serves the store coordinates.
-//
-// In a job that can continue without one of its nodes the store has a standby, settled anew for every round. The agents
-// of a round know both addresses of the store, and ask whichever serves; the ranks know one, because their round ends
-// with the node that serves it. The standby says where its copy is once that is complete, and the nodes of the round
-// wait for that: from the first moment of a round all of them know where to go.
-//
-// A node that serves the store keeps doing so, and coordinating, from round to round; unless its standby has taken
-// over. Then it steps down and joins as any other node.
+// Rendezvous for --rdzv-backend elastic: the first node that owns the endpoint's address serves the store there.
 #include <algorithm>
-#include <thread>
 
-#include "tutti/base/text.h"
-#include "tutti/launch/membership/addresses.h"
-#include "tutti/launch/membership/member.h"
+#include "tutti/launch/membership/store_member.h"
 #include "tutti/rendezvous/reach_store.h"
-#include "tutti/store/tcp_store.h"
-#include "tutti/transport/socket.h"
 
 namespace tutti::launch::membership {
 namespace {
 
-constexpr auto kCopyLimit = std::chrono::seconds(10);  // for a copy of the store
-constexpr auto kStandbyPause = std::chrono::milliseconds(20);
-
-constexpr const char* kMinority =
-    "this node receives heartbeats of fewer than half of the last round, and a minority never continues";
-constexpr const char* kNobodyServes =
-    "both nodes that have the store are lost, or the network is cut and fewer than a majority of the nodes of the "
-    "last round are on this side (of two nodes one is no majority): a minority never continues";
-
-class StoreRendezvous final : public Member {
+class StoreRendezvous final : public StoreMember {
  public:
-  explicit StoreRendezvous(NodesOptions options)
-      : Member(options, limits_for(options)), place_(options.store), address_(to_string(options.store)) {}
-  ~StoreRendezvous() override { stop_coordinating(); }  // before server_, or the coordinator reports a lost store
-
-  // Serves the store, if that is this node's part.
-  Status serve();
+  explicit StoreRendezvous(NodesOptions options) : StoreMember(options, /*numbered=*/false) {}
 
  private:
-  static Limits limits_for(const NodesOptions& options);
-
-  // The store.
-  Result<std::unique_ptr<Store>> connect(Deadline deadline) override;
-  std::string address() const override { return address_; }
-  std::string local_address() const override { return local_address_; }
-  std::string server_name() const override;
-  Error explain_unreachable(Error error) const override;
-  bool serves_store() override { return server() != nullptr; }
-  bool has_failover() const override { return !pair_.standby.empty(); }
-  std::optional<std::string> moved_to(Store* store) override;
-  Status follow_redirect(const std::string& address) override;
-  Status settle_doubt(Deadline deadline) override;
-
-  // The coordinator.
-  Result<Choice> choose(const std::optional<CoordinatorAddress>& other, Deadline deadline, double& next_line) override;
-  Result<std::unique_ptr<Store>> prepare_claim(CoordinatorOptions& options,
-                                               const std::optional<CoordinatorAddress>& last) override;
-  Voter voter_for(const CoordinatorAddress& coordinator) override { return voter_for(coordinator.id); }
-  void on_coordinator_lost(bool ended) override;
-
-  // A round.
-  Status settle_store(const Participants& participants, Round& round) override;
-  void learn_store() override;
-  void inform_ranks(const std::string& why) override { (void)store_->set(keys::fault(round_.number), why); }
-
-  bool is_static() const { return options_.backend == RendezvousBackend::kStatic; }
-  HeartbeatTimes times() const { return {.lost_after = options_.lost_after}; }
-  Voter voter_for(const std::string& id) const;
-  StoreServer* server();
-  bool is_demoted(Deadline deadline);
-  bool another_serves(const transport::Address& place) const;
-  Result<std::unique_ptr<TcpStore>> serving_at(const transport::Address& server, Deadline deadline) const;
-  std::vector<transport::Address> servers() const;
-  bool standby_serves() const;
-  void back_to_primary();
-  void redirect_from(const transport::Address& former);
-  Status wait_for_claim(Deadline deadline, double& next_line);
-  Result<StorePair> settle_pair(const Participants& participants, const transport::Address& primary);
-  StorePair keep_copy(const Participants& participants, const transport::Address& primary);
-  Result<StorePair> await_pair(const Participants& participants);
-  void take(StorePair pair);
-
-  const std::shared_ptr<Vote> vote_ = std::make_shared<Vote>();
-  std::unique_ptr<StoreServer> server_;       // if this node serves the job's store
-  std::unique_ptr<FailoverStandby> standby_;  // if it keeps the copy
-  std::unique_ptr<Redirect> redirect_;        // if it has taken over
-  std::unique_ptr<StoreServer> old_server_;   // if it began another job: redirects nodes that come later
-  std::unique_ptr<Heartbeat> voter_;          // gives this node's vote to the standby
-  bool primary_lost_ = false, moved_ = false;
-  StorePair pair_;            // of the last round that settled one
-  transport::Address place_;  // where this node looks for the store
-  std::string address_, local_address_;
+  std::string server_name() const override { return "the node that serves the store"; }
+  Result<std::optional<transport::Address>> serving_place(const transport::Address& place) const override;
+  // Several agents of one host may each find that the endpoint is theirs. The first gets it, and the others join it
+  // there; if another program has the port, the handshake will tell.
+  bool another_serves(const transport::Address&) const override { return !options_.hosts.value_or(false); }
+  std::string unreachable_hint() const override {
+    return "is " + server_name() + " started, with the same --rdzv-endpoint, and does a firewall let " + address() +
+           " through?";
+  }
 };
 
-Limits StoreRendezvous::limits_for(const NodesOptions& options) {
-  Limits limits = limits_of(options);
-  limits.numbered = options.backend == RendezvousBackend::kStatic;
-  limits.failover = options.failover && !limits.fixed();
-  return limits;
-}
-
-// ---- the store ----
-
-Status StoreRendezvous::serve() {
-  const bool moved = moved_ || pair_.round >= 0;  // then the job continues elsewhere
-  if (server_ || moved) return {};
-  transport::Address place = place_;
-  if (is_static()) {
-    if (options_.node != 0) return {};
-  } else {
-    const auto resolved = resolve(place_);
-    const bool ours = resolved.ok() && std::any_of(resolved->begin(), resolved->end(), [](const transport::Address& a) {
-                        return transport::is_local_address(a.host);
-                      });
-    if (!options_.hosts.value_or(ours)) return {};
-    const bool meant = options_.nodes == 1 || is_loopback_text(place_);
-    place = TUTTI_TRY(rendezvous::serving_addresses(
-                          place_, "--rdzv-endpoint",
-                          meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo))
-                .front();
-    place.port = place_.port;
-  }
-  auto server = StoreServer::start(place, options_.credentials);
-  if (!server.ok()) {
-    if (server.error().code != Code::kAddressInUse || !another_serves(place)) return server.status();
-    place_ = place;
-    return {};
-  }
-  server_ = *std::move(server);
-  place_ = server_->address();
-  address_ = to_string(place_);
-  return {};
-}
-
-// Whether another agent of this job may have the port. Elastic: several agents of one host may each find that the
-// endpoint is theirs. The first gets it, and the others join it there; if another program has the port, the handshake
-// will tell. Static: there are two nodes 0, which the coordinator tells both.
-bool StoreRendezvous::another_serves(const transport::Address& place) const {
-  if (!is_static()) return !options_.hosts.value_or(false);
-  return options_.nodes > 1 && serving_at(place, Deadline::after(kCallLimit)).ok();
-}
-
-std::vector<transport::Address> StoreRendezvous::servers() const {
-  auto known = parse_servers(pair_.servers);
-  if (pair_.round < 0 || !known.ok()) return {place_};
-  if (primary_lost_ && known->size() > 1) std::swap((*known)[0], (*known)[1]);  // the one that is lost comes last
-  return *std::move(known);
-}
-
-Result<std::unique_ptr<Store>> StoreRendezvous::connect(Deadline deadline) {
-  TUTTI_TRY(serve());
-  const std::vector<transport::Address> known = servers();
-  auto found = primary_lost_ && known.size() > 1 ? serving_at(known[0], deadline.at_most(kMemberTurn))
-                                                 : Result<std::unique_ptr<TcpStore>>(Error{});
-  if (!found.ok()) found = TcpStore::connect(known, options_.credentials, -1, deadline);
-  auto connected = TUTTI_TRY(std::move(found));
-  local_address_ = connected->local_address().host;
-  address_ = to_string(connected->server());
-  connected->set_call_timeout(kCallLimit);
-  return std::unique_ptr<Store>(std::move(connected));
-}
-
-// Asks this server only, as long as it merely stands by: a dead host takes its time not to answer.
-Result<std::unique_ptr<TcpStore>> StoreRendezvous::serving_at(const transport::Address& server,
-                                                              Deadline deadline) const {
-  return TcpStore::connect({server, server}, options_.credentials, -1, deadline);
-}
-
-std::string StoreRendezvous::server_name() const { return is_static() ? "node 0" : "the node that serves the store"; }
-
-Error StoreRendezvous::explain_unreachable(Error error) const {
-  if (has_failover()) {
-    error.hint = kNobodyServes;
-    return error;
-  }
-  const bool here = is_loopback_text(place_) || transport::is_local_address(place_.host);
-  if (const std::string holder = here ? transport::port_holder(place_) : std::string(); !holder.empty())
-    error.detail += "; that port of this machine is held by " + holder;
-  if (error.errno_value == 0 && !error.hint.empty()) return error;  // of a name
-  if (is_static() && is_loopback_text(options_.store)) {
-    error.hint = options_.store.host + " is each host's own loopback address: if node 0 is on another host, give " +
-                 "--master-addr an address of that host; else, is node 0 started?";
-    return error;
-  }
-  error.hint = "is " + server_name() + " started, with the same " +
-               (is_static() ? "--master-addr and --master-port" : "--rdzv-endpoint") + ", and does a firewall let " +
-               address_ + " through?";
-  return error;
-}
-
-// The server here, if there is one; a standby that has taken over becomes it.
-StoreServer* StoreRendezvous::server() {
-  if (standby_ && standby_->role() == StoreRole::kPrimary) {
-    const transport::Address former = standby_->primary();
-    server_ = standby_->release();
-    standby_.reset();
-    back_to_primary();
-    place_ = server_->address();
-    address_ = to_string(place_);
-    options_.say("the store of the job is now served here, at " + address_ + ": nodes that join later do so there");
-    redirect_from(former);
-  }
-  return server_.get();
-}
-
-bool StoreRendezvous::standby_serves() const {
-  const auto known = parse_servers(pair_.servers);
-  return known.ok() && known->size() > 1 && address_ == to_string(known->back());
-}
-
-void StoreRendezvous::redirect_from(const transport::Address& former) {
-  const auto known = server_->peek(keys::kFormer);
-  const std::string text = (known ? *known + "," : std::string()) + to_string(former);
-  const auto old = parse_servers(text);
-  if (!old.ok()) return;
-  const Status stored = server_->local()->set(keys::kFormer, text);
-  if (!stored)
-    return options_.say("nodes that connect to the former address of the store will not be redirected: " +
-                        to_string(stored.error()));
-  std::vector<transport::Address> places;
-  for (const transport::Address& place : *old)
-    if (place != server_->address() && std::find(places.begin(), places.end(), place) == places.end())
-      places.push_back(place);
-  redirect_ = std::make_unique<Redirect>(std::move(places), server_->address(), options_.credentials, options_.say);
-}
-
-std::optional<std::string> StoreRendezvous::moved_to(Store* store) {
-  if (!limits_.failover) return {};
-  if (server_) return server_->peek(keys::kMoved);
-  if (pair_.round >= 0) return {};
-  if (old_server_) {  // the job may have moved again while this node was on its way
-    const auto redirect = old_server_->peek(keys::kMoved);
-    return redirect && *redirect != to_string(place_) ? redirect : std::nullopt;
-  }
-  if (store == nullptr) return {};
-  const auto there = store->check({keys::kMoved});
-  if (!there.ok() || !*there) return {};
-  const auto address = store->get(keys::kMoved, Deadline::after(kCallLimit));
-  return address.ok() ? std::optional(*address) : std::nullopt;
-}
-
-Status StoreRendezvous::follow_redirect(const std::string& address) {
-  transport::Address place = TUTTI_TRY(transport::parse_address(address));
-  options_.say("the job continues at " + address + ", not at " + to_string(place_) + ": this node joins it there");
-  if (server_) old_server_ = std::move(server_);
-  moved_ = true;
-  pair_ = {};
-  place_ = std::move(place);
-  address_ = address;
-  return {};
-}
-
-// A node that serves the store and cannot reach its standby: the store answers nobody until that is settled.
-Status StoreRendezvous::settle_doubt(Deadline deadline) {
-  double next_line = 0;
-  for (;;) {
-    const StoreServer* const here = server();
-    if (here == nullptr || (here->role() == StoreRole::kPrimary && !here->in_doubt())) return {};
-    if (is_demoted(deadline.at_most(kMemberTurn))) {
-      stop_coordinating();
-      store_.reset();
-      options_.say("the store of the job is no longer served here");
-      redirect_.reset();
-      server_.reset();
-      return {};
-    }
-    TUTTI_TRY(pause(kShortPause));
-    if (deadline.expired()) return deadline.error(kMinority, "is the network between the nodes whole?");
-    if (!is_cut_off() || deadline.waited() < next_line) continue;
-    next_line = deadline.waited() + kSayEvery;
-    options_.say(kMinority);
-  }
-}
-
-// Whether this node served the store and another one does now.
-bool StoreRendezvous::is_demoted(Deadline deadline) {
-  if (server_->role() == StoreRole::kDemoted) return true;
-  if (!server_->in_doubt()) return false;
-  const std::vector<transport::Address> known = servers();
-  return std::any_of(known.begin(), known.end(), [&](const transport::Address& other) {
-    return other != server_->address() && serving_at(other, deadline).ok();
-  });
-}
-
-// ---- the coordinator ----
-
-// The node that serves the store claims the part before any other comes.
-Result<StoreRendezvous::Choice> StoreRendezvous::choose(const std::optional<CoordinatorAddress>& other,
-                                                        Deadline deadline, double& next_line) {
-  if (serves_store()) return Choice::kClaim;
-  if (other && (other->id != suspect_ || (!standby_serves() && TUTTI_TRY(answers(*other))))) {
-    back_to_primary();
-    return Choice::kFollow;
-  }
-  TUTTI_TRY(wait_for_claim(deadline, next_line));
-  return Choice::kLookAgain;
-}
-
-// The node that serves the store will coordinate in a moment.
-Status StoreRendezvous::wait_for_claim(Deadline deadline, double& next_line) {
-  TUTTI_TRY(pause(kShortPause));
-  if (deadline.expired())
-    return deadline.error("the store at " + address_ + " answers, but no node coordinates the job",
-                          "does another job use this store? Give the job its own --rdzv-endpoint");
-  if (deadline.waited() < next_line) return {};
-  next_line = deadline.waited() + kSayEvery;
-  options_.say("waiting for a coordinator of the job at " + address_);
-  return {};
-}
-
-Result<std::unique_ptr<Store>> StoreRendezvous::prepare_claim(CoordinatorOptions& options,
-                                                              const std::optional<CoordinatorAddress>& last) {
-  options.port = server_->address().port;
-  options.server = server_.get();
-  options.vote = vote_;
-  if (last && last->id != id_) options.predecessor = last->id;
-  return server_->local();
-}
-
-Voter StoreRendezvous::voter_for(const std::string& id) const {
-  return [vote = vote_, candidate = number_of(id)](std::int32_t round) { return vote->give(round, candidate); };
-}
-
-// From now on this node is for the standby.
-void StoreRendezvous::on_coordinator_lost(bool ended) {
-  primary_lost_ = true;
-  if (standby_) {
-    standby_->primary_is_lost(ended);
-  } else if (!server_ && !voter_ && has_failover()) {
-    auto voter = Heartbeat::open(pair_.votes, number_of(id_), options_.credentials, times(), voter_for(pair_.standby));
-    if (voter.ok()) voter_ = *std::move(voter);
-  }
-  if (has_failover() && !serves_store()) store_.reset();  // a call there would only wait
-}
-
-void StoreRendezvous::back_to_primary() {
-  voter_.reset();
-  primary_lost_ = false;
-}
-
-// ---- a round ----
-
-Status StoreRendezvous::settle_store(const Participants& participants, Round& round) {
-  round.store = address_;
-  if (limits_.failover) {
-    back_to_primary();
-    const transport::Address primary = dynamic_cast<const TcpStore&>(*store_).server();
-    if (standby_ &&
-        (participants.standby != id_ || standby_->primary() != primary || standby_->role() != StoreRole::kStandby))
-      standby_.reset();
-    take(TUTTI_TRY(settle_pair(participants, primary)));
-    round.store = to_string(primary);
-  }
-  if (server_ && to_string(server_->address()) == round.store) round.unix_store = unix_address_of(*server_, options_);
-  return {};
-}
-
-Result<StorePair> StoreRendezvous::settle_pair(const Participants& participants, const transport::Address& primary) {
-  const bool keeps = participants.standby == id_;
-  if (!keeps && !participants.standby.empty()) return await_pair(participants);
-  StorePair pair{.round = participants.round, .servers = to_string(primary), .standby = {}, .votes = {}};
-  if (keeps) pair = keep_copy(participants, primary);
-  if (!keeps && !server_) return pair;
-  const std::string text = encode(pair);
-  TUTTI_TRY(store_->multi_set({keys::store(participants.round), keys::kStore}, {text, text}));
-  if (participants.round > 0) TUTTI_TRY(store_->remove(keys::store(participants.round - 1)));
-  return pair;
-}
-
-// If no copy can be had the round begins without.
-StorePair StoreRendezvous::keep_copy(const Participants& participants, const transport::Address& primary) {
-  const StorePair alone{.round = participants.round, .servers = to_string(primary), .standby = {}, .votes = {}};
-  for (const Deadline deadline = Deadline::after(kCopyLimit); !standby_;) {
-    auto standby = FailoverStandby::follow({.self = number_of(id_),
-                                            .host = local_address_,
-                                            .primary = primary,
-                                            .credentials = options_.credentials,
-                                            .times = times(),
-                                            .vote = vote_,
-                                            .say = options_.say},
-                                           deadline);
-    if (standby.ok()) {
-      standby_ = *std::move(standby);
-    } else if (standby.error().code != Code::kLimit || deadline.expired()) {
-      options_.say("the store has no standby in this round: " + to_string(standby.error()));
-      return alone;
-    } else {  // the last one is just leaving
-      std::this_thread::sleep_for(kStandbyPause);
-    }
-  }
-  return {.round = participants.round,
-          .servers = to_string(std::vector{primary, standby_->address()}),
-          .standby = id_,
-          .votes = standby_->votes_address()};
-}
-
-Result<StorePair> StoreRendezvous::await_pair(const Participants& participants) {
-  for (const Deadline deadline = Deadline::after(2 * kCopyLimit);;) {
-    const auto text = store_->get(keys::store(participants.round), deadline.at_most(kMemberTurn));
-    if (text.ok()) {
-      if (auto pair = parse_store_pair(*text)) return *std::move(pair);
-      return Error{.code = Code::kMismatch,
-                   .detail = "the message of the store's standby cannot be parsed",
-                   .hint = "install the same version of tutti on all nodes"};
-    }
-    if (text.error().code != Code::kTimeout || deadline.expired()) return text.status();
-    if (TUTTI_TRY(store_->check({keys::end(participants.round)})))
-      return Error{.code = Code::kAborted, .detail = "it ended before the store had its standby"};
-  }
-}
-
-void StoreRendezvous::take(StorePair pair) {
-  if (pair.standby.empty() && pair_.round < 0) return;  // as the command line said
-  const bool others = pair.servers != pair_.servers;
-  pair_ = std::move(pair);
-  if (!others) return;
-  if (auto next = connect(Deadline::after(kCallLimit)); next.ok()) store_ = *std::move(next);
-}
-
-void StoreRendezvous::learn_store() {
-  if (!limits_.failover) return;
-  const auto there = store_->check({keys::kStore});
-  if (!there.ok() || !*there) return;
-  const auto text = store_->get(keys::kStore, Deadline::after(kCallLimit));
-  auto pair = text.ok() ? parse_store_pair(*text) : std::nullopt;
-  if (pair && pair->round > pair_.round) take(*std::move(pair));
+Result<std::optional<transport::Address>> StoreRendezvous::serving_place(const transport::Address& place) const {
+  const auto resolved = resolve(place);
+  const bool ours = resolved.ok() && std::any_of(resolved->begin(), resolved->end(), [](const transport::Address& a) {
+                      return transport::is_local_address(a.host);
+                    });
+  if (!options_.hosts.value_or(ours)) return std::optional<transport::Address>();
+  const bool meant = options_.nodes == 1 || rendezvous::is_loopback_text(place);
+  auto here = TUTTI_TRY(rendezvous::serving_addresses(
+                            place, "--rdzv-endpoint",
+                            meant ? rendezvous::Identity::OneHost::kUnknown : rendezvous::Identity::OneHost::kNo))
+                  .front();
+  here.port = place.port;
+  return std::optional(here);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Rendezvous>> open_store_rendezvous(NodesOptions options) {
-  return as_result([&] {
-    auto rendezvous = std::make_unique<StoreRendezvous>(std::move(options));
-    rendezvous->serve().or_throw();
-    return std::unique_ptr<Rendezvous>(std::move(rendezvous));
-  });
+  return open_serving<StoreRendezvous>(std::move(options));
 }
 
 }  // namespace tutti::launch::membership
