@@ -268,7 +268,7 @@ Status interpret_nodes(const NodeTexts& texts, launch::JobOptions& job) {
   if (texts.standalone && job.nodes.value_or(1) != 1)
     return usage("--standalone is one node, --nnodes says " + texts.nodes, "leave one of them out");
   if (texts.standalone) job.nodes = 1;
-  const bool by_number = job.rendezvous.backend == launch::RendezvousBackend::kStatic;
+  const bool by_number = launch::traits_of(job.rendezvous.backend).numbered;
   job.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 100000)).value_or(by_number ? 0 : -1);
   job.master_port = TUTTI_TRY(number("--master-port", texts.master_port, 1, 65535));
   job.store_port = TUTTI_TRY(number("--store-port", texts.store_port, 1, 65535));

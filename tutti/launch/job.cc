@@ -68,7 +68,7 @@ Result<int> run_prepared(Prepared& job, const Fd& supervisor_gone, const Fd& ssh
     Error error = opened.error();
     if (error.code == Code::kAddressInUse)
       error.hint = std::string("the nodes' store needs this port: choose another with ") +
-                   (job.nodes.backend == RendezvousBackend::kStatic ? "--store-port" : "--rdzv-endpoint") +
+                   (traits_of(job.nodes.backend).numbered ? "--store-port" : "--rdzv-endpoint") +
                    ", the same on all nodes";
     return error;
   }

@@ -41,7 +41,7 @@ constexpr auto kShortestSilence = std::chrono::milliseconds(500);  // a busy nod
 constexpr Duration kLongestUnnamed = std::chrono::minutes(1);  // until a host knows the address of its own name
 constexpr Duration kNameAgain = std::chrono::milliseconds(500);
 
-bool is_one_node(const NodesOptions& nodes) { return nodes.nodes == 1 && nodes.backend == RendezvousBackend::kStatic; }
+bool is_one_node(const NodesOptions& nodes) { return nodes.nodes == 1 && traits_of(nodes.backend).numbered; }
 
 // "20261120-210405-3fa9c1": unique, and sorts by time in a log folder.
 std::string new_job_id() {
@@ -104,9 +104,9 @@ Result<std::vector<transport::Address>> own_addresses(const transport::Address& 
 // Where node 0 (or the node with that address) serves and the others connect.
 Result<transport::Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
                                          int master_port) {
-  if (options.rendezvous.backend == RendezvousBackend::kElastic)
-    return transport::parse_address(options.rendezvous.endpoint);
-  if (options.rendezvous.backend == RendezvousBackend::kEtcd) return transport::Address{};
+  const BackendTraits& backend = traits_of(options.rendezvous.backend);
+  if (!backend.node_serves) return transport::Address{};
+  if (!backend.numbered) return transport::parse_address(options.rendezvous.endpoint);
   if (nodes == 1) return transport::Address{.host = "127.0.0.1", .port = std::uint16_t(options.store_port.value_or(0))};
   const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
   const transport::Address wanted{.host = master_address, .port = std::uint16_t(port)};
@@ -201,7 +201,7 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
   nodes.node = options.node;
   nodes.min_nodes = options.rendezvous.min.value_or(nodes.nodes);
   nodes.failover = options.rendezvous.failover;
-  const bool only_a_wish = options.rendezvous.backend != RendezvousBackend::kStatic;
+  const bool only_a_wish = !traits_of(options.rendezvous.backend).numbered;
   if (only_a_wish || options.node < nodes.nodes) return {};
   return Error{.code = Code::kUsage,
                .detail = "--node-rank " + std::to_string(options.node) + " is not one of " +
@@ -222,7 +222,7 @@ Result<std::string> master_address(const JobOptions& options, const NodesOptions
       return error;
     }
   }
-  if (nodes.backend != RendezvousBackend::kStatic || !address.empty()) return address;
+  if (!traits_of(nodes.backend).numbered || !address.empty()) return address;
   if (nodes.nodes == 1) return std::string("127.0.0.1");
   const std::string range = nodes.min_nodes < nodes.nodes ? std::to_string(nodes.min_nodes) + ":" : "";
   return Error{.code = Code::kUsage,
@@ -263,7 +263,7 @@ Status prepare_rendezvous(const JobOptions& options, NodesOptions& nodes) {
                            " may still be alive (--node-timeout, or keep_alive_interval of --rdzv-conf)",
                  .hint = "at least " + seconds_text(to_seconds(kShortestSilence)) + "; the default is 2.5s"};
   nodes.master_address = TUTTI_TRY(master_address(options, nodes));
-  const bool by_number = nodes.backend == RendezvousBackend::kStatic;
+  const bool by_number = traits_of(nodes.backend).numbered;
   const bool any_port = is_one_node(nodes) || !by_number;
   const std::optional<int> wanted_port = any_port || options.master_port ? options.master_port : kMasterPort;
   nodes.master_port = wanted_port.value_or(0);
@@ -299,14 +299,9 @@ Result<std::string> name_of_job(const JobOptions& options, const NodesOptions& n
                      "folder of --log-dir"};
   }
   if (!options.job.empty()) return options.job;
-  switch (nodes.backend) {
-    case RendezvousBackend::kStatic:
-      return is_one_node(nodes) ? new_job_id() : "tutti-" + std::to_string(nodes.master_port);
-    case RendezvousBackend::kElastic:
-      return "tutti-" + std::to_string(nodes.store.port);
-    case RendezvousBackend::kEtcd:
-      break;
-  }
+  if (is_one_node(nodes)) return new_job_id();
+  const BackendTraits& backend = traits_of(nodes.backend);
+  if (backend.node_serves) return "tutti-" + std::to_string(backend.numbered ? nodes.master_port : nodes.store.port);
   return Error{.code = Code::kUsage,
                .detail = "--rdzv-backend etcd needs --rdzv-id",
                .hint = "a name that no other job has there, the same on all nodes"};

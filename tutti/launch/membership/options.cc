@@ -2,6 +2,9 @@
 // counts, or is reported as one of torchrun's that changes nothing, or is rejected.
 #include "tutti/launch/membership/options.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "tutti/base/text.h"
 #include "tutti/transport/address.h"
 
@@ -10,9 +13,19 @@ namespace {
 
 constexpr int kMostNodes = 100000;
 constexpr double kLongestTime = 1e9;  // seconds
-constexpr int kElasticPort = 29400;   // torchrun's
-constexpr int kEtcdPort = 2379;
-constexpr double kAttempts = 3;  // of keep_alive_max_attempt, as torchrun has it
+constexpr double kAttempts = 3;       // of keep_alive_max_attempt, as torchrun has it
+
+constexpr BackendTraits kBackends[] = {
+    {.backend = RendezvousBackend::kStatic, .name = "static", .numbered = true, .node_serves = true},
+    {.backend = RendezvousBackend::kElastic,
+     .name = "elastic",
+     .default_port = 29400,  // torchrun's
+     .node_serves = true,
+     .endpoint = "HOST or HOST:PORT, the same on all nodes: the node whose address it is serves there"},
+    {.backend = RendezvousBackend::kEtcd,
+     .name = "etcd",
+     .default_port = 2379,
+     .endpoint = "HOST:PORT of the etcd server, several with commas"}};
 
 Error usage(std::string detail, std::string hint) {
   return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
@@ -31,39 +44,37 @@ Status parse_nnodes(const std::string& text, RendezvousOptions& options) {
 }
 
 Result<RendezvousBackend> parse_backend(const std::string& text) {
-  if (text == "static") return RendezvousBackend::kStatic;
-  if (text == "elastic" || text == "c10d") return RendezvousBackend::kElastic;
-  if (text == "etcd") return RendezvousBackend::kEtcd;
+  std::vector<std::string> known;
+  for (const BackendTraits& traits : kBackends) {
+    if (text == traits.name) return traits.backend;
+    known.push_back(traits.name);
+  }
+  if (text == "c10d") return RendezvousBackend::kElastic;  // torchrun's name
   if (text == "etcd-v2")
     return usage("--rdzv-backend etcd-v2 uses an interface that etcd has removed",
                  "--rdzv-backend etcd uses the current one, v3");
-  static const std::string known[] = {"static", "elastic", "etcd"};
   return usage("--rdzv-backend '" + text + "' is not known",
                did_you_mean(nearest(text, known), "static, elastic (also c10d) or etcd"));
 }
 
 Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
-  const bool etcd = options.backend == RendezvousBackend::kEtcd;
-  if (text.empty()) {
-    if (options.backend == RendezvousBackend::kStatic) return {};
-    return usage(etcd ? "--rdzv-backend etcd needs --rdzv-endpoint" : "--rdzv-backend elastic needs --rdzv-endpoint",
-                 etcd ? "HOST:PORT of the etcd server, several with commas"
-                      : "HOST or HOST:PORT, the same on all nodes: the node whose address it is serves there");
-  }
+  const BackendTraits& backend = traits_of(options.backend);
+  if (text.empty() && backend.endpoint == nullptr) return {};
+  if (text.empty())
+    return usage("--rdzv-backend " + std::string(backend.name) + " needs --rdzv-endpoint", backend.endpoint);
   std::vector<std::string> all;
   for (const std::string& part : split(text, ',')) {
-    if (etcd && part.find("://") != std::string::npos) {
+    if (!backend.node_serves && part.find("://") != std::string::npos) {
       all.push_back(part);
       continue;
     }
-    const int default_port = etcd ? kEtcdPort : options.backend == RendezvousBackend::kElastic ? kElasticPort : 0;
-    auto address = transport::parse_address(part, std::uint16_t(default_port));
-    const bool port_zero = address.ok() && address->port == 0 && default_port != 0;  // nobody can dial it
-    if (port_zero && options.backend == RendezvousBackend::kElastic) {
+    auto address = transport::parse_address(part, std::uint16_t(backend.default_port));
+    const bool port_zero = address.ok() && address->port == 0 && backend.default_port != 0;  // nobody can dial it
+    if (port_zero && backend.node_serves) {
       if (options.max.value_or(1) > 1)
         return usage("--rdzv-endpoint '" + text + "' asks for any free port, which the other nodes cannot know",
                      "name one, the same on all nodes, for example " + address->host + ":" +
-                         std::to_string(kElasticPort) + "; one node alone needs none: --standalone");
+                         std::to_string(backend.default_port) + "; one node alone needs none: --standalone");
       options.backend = RendezvousBackend::kStatic;  // torchrun's idiom for one node: no other has to find it
       return {};
     }
@@ -72,7 +83,7 @@ Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
                    "HOST or HOST:PORT, for example 10.0.0.1:29400");
     all.push_back(to_string(*address));
   }
-  if (!etcd && all.size() > 1)
+  if (backend.node_serves && all.size() > 1)
     return usage("--rdzv-endpoint names several endpoints", "all nodes need the same one; only etcd has several");
   options.endpoint = join(all, ",");
   return {};
@@ -127,14 +138,14 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
     } else if (key == "is_host") {
       options.is_host = TUTTI_TRY(true_or_false(key, value, "leave it out: tutti then finds out"));
     } else if (key == "failover") {
-      if (options.backend == RendezvousBackend::kEtcd)
+      if (!traits_of(options.backend).node_serves)
         return usage("--rdzv-conf failover is not for --rdzv-backend etcd, which replicates its own data",
                      "leave it out");
       options.failover = TUTTI_TRY(true_or_false(key, value, "false: the job needs the node that serves its store"));
     } else if (key == "close_timeout" || key == "read_timeout") {
       options.without_effect.push_back(key + " of --rdzv-conf");
     } else if (std::string* const field = field_of(key, options.etcd)) {
-      if (options.backend != RendezvousBackend::kEtcd)
+      if (traits_of(options.backend).node_serves)
         return usage("--rdzv-conf " + key + " belongs to --rdzv-backend etcd", "leave it out");
       if (value.empty()) return usage("--rdzv-conf " + key + " is empty", "leave it out, or name one");
       *field = value;
@@ -155,6 +166,11 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
 }
 
 }  // namespace
+
+const BackendTraits& traits_of(RendezvousBackend backend) {
+  return *std::find_if(std::begin(kBackends), std::end(kBackends),
+                       [&](const BackendTraits& traits) { return traits.backend == backend; });
+}
 
 Result<RendezvousOptions> parse_rendezvous(const std::string& nnodes, const std::string& backend,
                                            const std::string& endpoint, const std::string& conf) {

@@ -19,6 +19,17 @@ enum class RendezvousBackend {
   kEtcd,     // an etcd server of the site
 };
 
+// The properties of a backend that the command line and the agent depend on.
+struct BackendTraits {
+  RendezvousBackend backend;
+  const char* name;
+  int default_port = 0;            // of --rdzv-endpoint; 0: there is none
+  bool numbered = false;           // every node has a number (--node-rank), and node 0 is at --master-addr
+  bool node_serves = false;        // a node of the job serves the store
+  const char* endpoint = nullptr;  // what --rdzv-endpoint needs; null: it may be left out
+};
+const BackendTraits& traits_of(RendezvousBackend backend);
+
 // What an etcd server may demand. The password comes from TUTTI_ETCD_PASSWORD: everybody can see a command line.
 struct EtcdAccess {
   std::string user, password;
