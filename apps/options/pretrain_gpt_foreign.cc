@@ -148,7 +148,7 @@ const std::vector<ForeignOption>& options_of_megatron() {
       {"--profile-step-start", true, kNsys},
       {"--profile-step-end", true, kNsys},
       {"--profile-ranks", true, kNsys},
-      {"--tensorboard-queue-size", true, "events are written as they come"},
+      {"--tensorboard-queue-size", true, "each event is written at once"},
       {"--log-learning-rate-to-tensorboard", false, kAlways},
       {"--no-log-learnig-rate-to-tensorboard", false, kRates},  // so it is spelt there
       {"--no-log-learning-rate-to-tensorboard", false, kRates},

@@ -117,7 +117,7 @@ Result<std::string> answer_of(const std::string& job) {
     last = answered.error();
     last.detail = "job " + socket.job_file + ", agent " + std::to_string(socket.agent) + ": " + last.detail;
     if (last.code == Code::kTimeout)
-      last.hint = "is it stopped? kill -CONT " + std::to_string(socket.agent) + " lets it go on";
+      last.hint = "is it stopped? kill -CONT " + std::to_string(socket.agent) + " continues it";
   }
   if (answers) return answer;
   return last;

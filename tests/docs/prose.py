@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Checks the English of the documents and of the comments in the public headers.
+"""Checks the English of the documents, of the comments in the public headers, and of messages.
 
   prose.py width ROOT        Markdown has at most 100 columns, except tables, code, and lines with a link
   prose.py words ROOT        no retired word: the glossary (docs/glossary.md) has the words to use
   prose.py sentences ROOT    no sentence has more than 35 words
   prose.py report ROOT       words of each page; median, 90th percentile and maximum of the words per sentence
 
-The public headers are tutti/core.h, tutti/tutti.h and the headers that they include. Exceptions are in allowed.txt.
+The public headers are tutti/core.h, tutti/tutti.h and the headers that they include. Messages are
+the string literals of more than one word in tutti/, apps/ and python/: only their words are checked. Exceptions are in
+allowed.txt.
 """
+import itertools
 import pathlib
 import re
 import statistics
@@ -114,6 +117,18 @@ def paragraphs(root):
         yield from ((file, *paragraph) for paragraph in paragraphs_of_header(root, file))
 
 
+def messages(root):
+    """File, line and text of each string literal of more than one word, tests excepted."""
+    for folder in ("tutti", "apps", "python"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in (".cc", ".h", ".py") or "_test" in path.name:
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                for text in re.findall(r'"((?:[^"\\]|\\.)*)"|//.*', line):
+                    if " " in text.strip():
+                        yield str(path.relative_to(root)), number, text, False
+
+
 def without_code(text):
     """Code in backticks counts as one word."""
     return plain(re.sub(r"(`+)(.+?)\1", "CODE", text))
@@ -142,7 +157,7 @@ def width(root):
 
 def words(root):
     allowed = Allowed("word")
-    for file, number, text, _ in paragraphs(root):
+    for file, number, text, _ in itertools.chain(paragraphs(root), messages(root)):
         text = without_code(text)
         for pattern, use in RETIRED:
             for found in pattern.finditer(text):

@@ -81,7 +81,7 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
           HasSubstr("no rank has made progress for "), HasSubstr("; after 2 s (set by --hang-timeout) the job ends"),
           HasSubstr(
               "ranks 0, 1 wait in all_reduce #6 (f32[1000], sum) on group world for rank 2: step 104, in no call for "),
-          HasSubstr("gathering the stacks of all ranks"),
+          HasSubstr("collecting the stacks of all ranks"),
           HasSubstr("[tutti] the job failed: no rank has made progress"),
           ContainsRegex("loop_in_a_function\\(\\) at .*watched.cc:"),
           ContainsRegex("ranks? 0(, 1)? then: step 104, for "), HasSubstr("not at fault: ranks 0, 1")));
@@ -89,7 +89,7 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
     const auto from = ended.err.rfind("has made progress for ", ended.err.find(end));
     return ended.err.substr(from, ended.err.find(" s", from) - from);
   };
-  EXPECT_EQ(time_before("(set by --hang-timeout): "), time_before("gathering the stacks"));
+  EXPECT_EQ(time_before("(set by --hang-timeout): "), time_before("collecting the stacks"));
   const std::string& flight = folder.path();
   EXPECT_THAT(read_file(flight + "/stacks-rank2.txt"), HasSubstr("loop_in_a_function"));
   EXPECT_THAT(read_file(flight + "/stacks-rank0.txt"), HasSubstr("What its threads wait for in the kernel:"));

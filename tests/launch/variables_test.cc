@@ -173,8 +173,8 @@ TEST(Variables, AWordThatIsNoLevelOfTheLogIsTold) {
   const Ended alone = run({"run", "-q", "env", "TUTTI_LOG=loud", TUTTI_TEST_WORLD, "once"});
   EXPECT_EQ(alone.code, 0);
   EXPECT_EQ(alone.err,
-            "[0] [tutti] TUTTI_LOG says \"loud\", expected debug, info, warn, error or off, or the topic select: the "
-            "word is left out\n");
+            "[0] [tutti] TUTTI_LOG says \"loud\", expected debug, info, warn, error or off, or the topic select: this "
+            "word is ignored\n");
 }
 
 TEST(Variables, AMisspeltVariableIsToldOnce) {

@@ -76,7 +76,7 @@ Status MaybeGzipFile::begin_member() {
   if (!begins_member(waiting_))
     return Error{
         .code = Code::kCorrupt,
-        .detail = fmt::format("the compressed data ends with byte {}, but the file goes on with bytes that are "
+        .detail = fmt::format("the compressed data ends with byte {}, but the file continues with bytes that are "
                               "not of gzip",
                               position_)};
   inflateReset(inflate_.get());

@@ -70,7 +70,7 @@ spdlog::logger& logger() {
     made->flush_on(spdlog::level::trace);
     made->set_level(wishes().level);
     if (const Status setting = check_setting(); !setting.ok())
-      made->warn(setting.error().detail + ": the word is left out");
+      made->warn(setting.error().detail + ": this word is ignored");
     return made;
   }();
   return *instance;

@@ -314,14 +314,14 @@ std::vector<Finding> check_devices(const DeviceInfo& devices, int ranks, std::op
   if (devices.driver.empty() && devices.nodes.empty() && !devices.visible) {
     add(wanted > 0 ? Grade::kFail : Grade::kWarn,
         gpu_count_text(devices.on_bus) + " on the bus, but no NVIDIA driver is loaded",
-        "install or load it (modprobe nvidia; nvidia-smi tells more)");
+        "install or load it (modprobe nvidia; nvidia-smi shows more)");
     return findings;
   }
   if (devices.in_driver > 0 && devices.on_bus > devices.in_driver) {
     add(Grade::kFail,
         gpu_count_text(devices.on_bus) + " on the bus, but the driver serves " + std::to_string(devices.in_driver) +
             ": one is lost",
-        "dmesg | grep -i xid tells why; reset the GPU (nvidia-smi --gpu-reset) or restart the host, and keep jobs off "
+        "dmesg | grep -i xid shows why; reset the GPU (nvidia-smi --gpu-reset) or restart the host, and keep jobs off "
         "it");
   }
   if (!devices.forbidden.empty())

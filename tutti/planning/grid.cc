@@ -53,7 +53,7 @@ Mesh mesh_of(int data, const GridOptions& options) {
   for (const std::string& axis : kAxes) {
     if (std::find(order.begin(), order.end(), axis) != order.end()) continue;
     TUTTI_REQUIRE(size_of(axis) == 1, "grid: the order \"", options.order, "\" leaves out \"", axis,
-                  "\", whose size is ", size_of(axis), ": only an axis of size 1 may be left out");
+                  "\", whose size is ", size_of(axis), ": only an axis of size 1 may be missing");
     order.push_back(axis);
   }
   std::vector<Mesh::Axis> axes;

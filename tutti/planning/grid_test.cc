@@ -113,7 +113,7 @@ TEST(Grid, ImpossibleGridsAreExplained) {
             "grid: the order \"tp-xp\" has \"xp\", expected some of tp, cp, ep, dp, pp with - between");
   EXPECT_EQ(sentence([] { Grid(4, {.order = "tp-dp-tp"}); }), "grid: the order \"tp-dp-tp\" has \"tp\" twice");
   EXPECT_EQ(sentence([] { Grid(4, {.pipeline = 2, .order = "tp-dp"}); }),
-            "grid: the order \"tp-dp\" leaves out \"pp\", whose size is 2: only an axis of size 1 may be left out");
+            "grid: the order \"tp-dp\" leaves out \"pp\", whose size is 2: only an axis of size 1 may be missing");
   EXPECT_EQ(sentence([] { Grid(4, {}).groups("tp-tp"); }), "grid: the token \"tp-tp\" has \"tp\" twice");
 }
 

@@ -253,7 +253,7 @@ void Identifier::find_method_under_scheduler() {
   Identity& me = identity_;
   if (me.job.empty())
     problems_.push_back(scheduler_->rank.variable +
-                        " gives the rank, but no variable names the job (set TUTTI_JOB to a word of your "
+                        " gives the rank, but no variable names the job (set TUTTI_JOB to a name of your "
                         "choice, the same for every rank, or set MASTER_ADDR and MASTER_PORT)");
   if (me.one_host == Identity::OneHost::kYes) {
     me.method = RendezvousMethod::kUnix;

@@ -204,7 +204,7 @@ Result<std::string> advertised_host(const rendezvous::Membership& m, bool severa
   if (several_machines && transport::is_loopback(transport::Address{.host = host})) {
     const auto mine = transport::local_addresses();
     return Error{.code = Code::kUsage,
-                 .detail = "this rank would tell the other machines to reach it at " + host +
+                 .detail = "this rank would give the other machines the address " + host +
                            ", which is loopback: they would reach themselves",
                  .hint =
                      "set MASTER_ADDR to an address of rank 0's machine that the others reach, not 127.0.1.1 or "
@@ -319,7 +319,7 @@ Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking, 
                            return false;
                          }});
     } else {
-      log::warn("tutti run cannot tell this rank of others that fail, it will only see what they leave undone: " +
+      log::warn("tutti run cannot report failures of other ranks to this one, which will see their late calls only: " +
                 to_string(launcher.error()));
     }
   }

@@ -150,8 +150,7 @@ Status check_private(int fd, const std::string& path) {
   if (::fstat(fd, &info) != 0) return file_error(errno, "look at", path);
   const auto refuse = [&](std::string why, std::string hint) {
     return Error{.code = Code::kRefused,
-                 .detail = "the store file " + path + " " + std::move(why) +
-                           ", so it cannot be told apart from a file of another user",
+                 .detail = "the store file " + path + " " + std::move(why) + ", so it may be a file of another user",
                  .hint = std::move(hint)};
   };
   if (info.st_uid != ::geteuid())
@@ -288,7 +287,7 @@ Result<std::unique_ptr<FileLog>> FileLog::join(const std::string& path, const st
     Attempt attempt = TUTTI_TRY(try_join(path, job));
     if (attempt.log) return std::move(attempt.log);
     if (deadline.expired())
-      return deadline.error("nobody made the store file " + path + " (" + attempt.why_not + ")",
+      return deadline.error("no rank made the store file " + path + " (" + attempt.why_not + ")",
                             "the first rank makes it: is it running, and does it see the same folder?");
     TUTTI_TRY(wait_event(arrivals, deadline.at_most(std::chrono::seconds(5))));
   }

@@ -78,7 +78,7 @@ Status recv_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
 }
 
 Status send_fds(int socket, std::span<const int> fds, std::span<const std::byte> bytes, Deadline deadline) {
-  if (bytes.empty()) return invalid_argument("descriptors travel with at least one byte");
+  if (bytes.empty()) return invalid_argument("descriptors are sent with at least one byte");
   std::vector<std::byte> control(CMSG_SPACE(fds.size_bytes()));
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message{};

@@ -54,7 +54,7 @@ std::string others_may_change(const std::string& checkpoint, const Manifest& man
     if (::lstat(path.c_str(), &link) != 0 || ::stat(path.c_str(), &info) != 0) continue;
     const bool sticky_folder = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
     if ((info.st_mode & S_IWOTH) != 0 && !sticky_folder)
-      return fmt::format("{} may be written by everybody (its mode is {:04o})", path, info.st_mode & 07777);
+      return fmt::format("{} may be written by every user (its mode is {:04o})", path, info.st_mode & 07777);
     for (const uid_t owner : {link.st_uid, info.st_uid}) {  // whoever has a link lets it lead elsewhere
       if (owner == me || owner == 0) continue;
       if (!mine_there) mine_there = owner_of_new_files(save_folder).value_or(me);

@@ -287,11 +287,11 @@ TEST_F(Resuming, FilesThatEverybodyMayWriteAreNotTrusted) {
   save(1);
   const std::string file = folder() + "/step-0000001/optimizer-00001-of-00001.safetensors";
   ASSERT_EQ(::chmod(file.c_str(), 0646), 0);
-  EXPECT_THAT(found({.folder = folder()}), HasSubstr(file + " may be written by everybody (its mode is 0646)"));
+  EXPECT_THAT(found({.folder = folder()}), HasSubstr(file + " may be written by every user (its mode is 0646)"));
   ASSERT_EQ(::chmod(file.c_str(), 0664), 0);
   EXPECT_EQ(found({.folder = folder()}), "1") << "a group may share its runs";
   ASSERT_EQ(::chmod((folder() + "/step-0000001").c_str(), 0777), 0);
-  EXPECT_THAT(found({.folder = folder()}), HasSubstr("/step-0000001 may be written by everybody"));
+  EXPECT_THAT(found({.folder = folder()}), HasSubstr("/step-0000001 may be written by every user"));
 }
 
 // As under NFS, where what root makes belongs to nobody: a run's own checkpoints are its own.

@@ -77,7 +77,7 @@ std::string gap_or_overlap(const TensorShape& shape, std::span<const TensorBox> 
     order.push_back(&box);
     elements += box.elements();
   }
-  if (shape.empty()) return order.size() == 1 ? "" : order.empty() ? "nobody has it" : "it is there twice";
+  if (shape.empty()) return order.size() == 1 ? "" : order.empty() ? "no part has it" : "it is there twice";
   std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->begin < b->begin; });
   std::vector<const TensorBox*> open;
   for (const TensorBox* box : order) {

@@ -50,7 +50,7 @@ TEST(TensorBox, GapsAndOverlaps) {
   EXPECT_THAT(gap_or_overlap(shape, overlap), HasSubstr("overlap"));
   EXPECT_EQ(gap_or_overlap(shape, {}), "the boxes have 0 of its 40 elements: there are none");
   EXPECT_EQ(gap_or_overlap({0, 3}, {}), "");
-  EXPECT_EQ(gap_or_overlap({}, {}), "nobody has it");
+  EXPECT_EQ(gap_or_overlap({}, {}), "no part has it");
   EXPECT_EQ(gap_or_overlap({}, std::vector{TensorBox(), TensorBox()}), "it is there twice");
 }
 

@@ -210,11 +210,12 @@ Status PointToPoint::Peer::choose_target(const Recv& by) {
   kept_bytes += coming.size();
   if (kept_bytes > kMostKept) {
     kept.push_back({.header = header, .bytes = nullptr});
-    return fail(Error{.code = Code::kLimit,
-                      .detail = "has sent " + bytes_text(kept_bytes) + " that nobody receives (" + kept_tags() +
-                                ") ahead of the awaited message; at most " + bytes_text(kMostKept) + " are kept",
-                      .hint = "receive in the order in which it is sent, or post those receives too"},
-                by.request, by.sequence);
+    return fail(
+        Error{.code = Code::kLimit,
+              .detail = "has sent " + bytes_text(kept_bytes) + " that this rank does not receive (" + kept_tags() +
+                        ") ahead of the awaited message; at most " + bytes_text(kMostKept) + " are kept",
+              .hint = "receive in the order in which it is sent, or post those receives too"},
+        by.request, by.sequence);
   }
   coming.bytes = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(coming.size(), 1));
   return {};

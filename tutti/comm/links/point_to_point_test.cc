@@ -159,7 +159,8 @@ TEST(PointToPoint, StoresNoMoreThanItsLimit) {
       drive({sends[0].get(), sends[1].get(), sends[2].get(), sends[3].get(), sends[4].get(), end.get(), recv.get()});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(to_string(status.error()),
-            "Limit: recv #1 (i32[1], from 0, tag 9): rank 0 at inproc has sent 80 MiB that nobody receives (tags 3, 4) "
+            "Limit: recv #1 (i32[1], from 0, tag 9): rank 0 at inproc has sent 80 MiB that this rank does not receive "
+            "(tags 3, 4) "
             "ahead of the awaited message; at most 64 "
             "MiB are kept (hint: receive in the order in which it is sent, or post those receives too)");
 }

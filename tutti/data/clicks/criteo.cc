@@ -191,7 +191,7 @@ class CriteoPacker {
               .detail = words,
               .hint = "mend the line, or let --skip-bad-lines N leave up to N of them out, which are then counted"};
     return {.code = Code::kCorrupt,
-            .detail = fmt::format("{}: this is one malformed line more than the {} that may be left out", words,
+            .detail = fmt::format("{}: this is one malformed line more than the {} that may be skipped", words,
                                   options_.skip_bad_lines)};
   }
 

@@ -221,7 +221,7 @@ TEST(Criteo, SoManyBadLinesAreLeftOutAndCounted) {
   EXPECT_THAT(
       refusal({.inputs = {text}, .output = folder.file("other"), .skip_bad_lines = 1}),
       HasSubstr("line 4, column 3 (integer 2): expected a whole number of at most 32 bits, or nothing, found 'y': "
-                "this is one malformed line more than the 1 that may be left out"));
+                "this is one malformed line more than the 1 that may be skipped"));
 }
 
 TEST(Criteo, TheFirstBadLineIsToldWhateverTheThreadsDo) {

@@ -49,7 +49,7 @@ Result<std::vector<std::string>> in_order_of_days(std::vector<std::string> paths
       return invalid_argument(fmt::format("{} and {} are the same day", a.path, b.path), "give each day once");
     if (a.day + 1 != b.day)
       return invalid_argument(fmt::format("{}{} is missing between {} and {}", a.before, a.day + 1, a.path, b.path),
-                              "give all days, or files with other names if days are to be left out");
+                              "give all days, or files with other names to skip days");
   }
   for (std::size_t i = 0; i < files.size(); ++i) paths[i] = files[i].path;
   return paths;

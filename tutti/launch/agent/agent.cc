@@ -454,7 +454,7 @@ std::string Agent::cause(int code) const {
   if (news && news->kind == RoundEnd::Kind::kFault) return news->fault.text;
   if (user_signal_ != 0) return this_node() + " was asked to stop by " + signal_name(user_signal_);
   return consoles_.output_lost() ? "the output of the ranks could not be written"
-                                 : "nobody read the output of the ranks";
+                                 : "the output of the ranks was not read";
 }
 
 // Last, so that a hanging file system delays neither the messages nor the other nodes.

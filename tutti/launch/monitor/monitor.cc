@@ -145,7 +145,7 @@ void Monitor::check_for_hang(Workers& workers) {
   hangs_ = true;
   hung_for_ = still;
   freeze(workers);
-  say_(sentence(explain_hang(frozen_, options_.describe)) + "; gathering the stacks of all ranks");
+  say_(sentence(explain_hang(frozen_, options_.describe)) + "; collecting the stacks of all ranks");
   std::vector<Stacks::Target> targets;
   for (Worker& worker : workers)
     if (worker.alive()) targets.push_back({worker.rank(), worker.pid(), worker.progress()});

@@ -77,8 +77,8 @@ void Console::pump() {
       stalled_ = false;
       if (dropped_in_stall_ > 0) {
         queue_ += "[tutti] " + std::to_string(dropped_in_stall_) +
-                  " lines were dropped because nobody read this output for " + seconds_text(to_seconds(limits_.stall)) +
-                  " (hint: --log-dir keeps everything)\n";
+                  " lines were dropped because this output was not read for " +
+                  seconds_text(to_seconds(limits_.stall)) + " (hint: --log-dir keeps everything)\n";
       }
       dropped_in_stall_ = 0;
     }

@@ -91,7 +91,7 @@ TEST(Console, HoldsBackThenDropsThenSaysHowMuch) {
   console.pump();
   seen += pipe.take();
   EXPECT_THAT(seen,
-              AllOf(Not(HasSubstr("lost")), HasSubstr("[tutti] 2 lines were dropped because nobody read this output"),
+              AllOf(Not(HasSubstr("lost")), HasSubstr("[tutti] 2 lines were dropped because this output was not read"),
                     HasSubstr("after\n")));
 }
 

@@ -187,10 +187,11 @@ Status check_same_model(const CheckpointReader& saved, const TransformerConfig& 
   if (rule == nullptr) return {};
   match = saved.compare(with_state(weights, *rule));
   if (match.whole()) return {};
-  return Error{.code = Code::kMismatch,
-               .detail = fmt::format("the checkpoint {} is of this model, but not with this optimizer's state: {}",
-                                     saved.folder(), text_of(match)),
-               .hint = "give the --optimizer of the run that saved it, or --no-load-optim to begin its state anew"};
+  return Error{
+      .code = Code::kMismatch,
+      .detail = fmt::format("the checkpoint {} is of this model, but not with this optimizer's state: {}",
+                            saved.folder(), text_of(match)),
+      .hint = "give the --optimizer of the run that saved it, or --no-load-optim to start its state from zero"};
 }
 
 }  // namespace tutti

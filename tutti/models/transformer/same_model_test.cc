@@ -42,7 +42,7 @@ TEST(SameModel, FitsItselfWithAndWithoutWhatAnOptimizerKeeps) {
   EXPECT_EQ(said(manifest_of(config), config), "fits") << "--finetune, --no-load-optim";
   EXPECT_EQ(said(manifest_of(config, false), config), "fits");
   const auto optimizer = AllOf(HasSubstr("of this model, but not with this optimizer's state"),
-                               HasSubstr("or --no-load-optim to begin its state anew"));
+                               HasSubstr("or --no-load-optim to start its state from zero"));
   EXPECT_THAT(said(manifest_of(config, false), config, &adam), optimizer);
   EXPECT_THAT(said(manifest_of(config), config, &momentum), optimizer);
   EXPECT_THAT(said(manifest_of(config), config, &plain), AllOf(optimizer, HasSubstr("it has more: ")));

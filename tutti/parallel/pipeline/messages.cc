@@ -108,7 +108,7 @@ void StageMessages::check_outgoing(const StageMessage& message, const at::Tensor
                 ", agreed was ", name(options_.dtype), " (MessageOptions::dtype): convert it with tensor.to()");
   if (options_.sizes.empty()) {
     TUTTI_REQUIRE(tensor.dim() <= kMostSizes, to_string(message), " is ", describe(tensor), ": at most ", kMostSizes,
-                  " dimensions travel");
+                  " dimensions can be sent");
     return;
   }
   TUTTI_REQUIRE(tensor.sizes() == at::IntArrayRef(options_.sizes), to_string(message), " is ", describe(tensor),

@@ -56,7 +56,7 @@ class StageClock {
       const std::size_t done = timeline_.ranks[rank].size();
       TUTTI_REQUIRE(done == actions.size(), "pipeline: rank ", rank, " waits for ever before ",
                     to_string(actions[done], schedule_.shape.chunks), ", action ", done, " of ", actions.size(),
-                    ": nobody makes what it needs, or too late");
+                    ": no rank makes what it needs in time");
     }
     return std::move(timeline_);
   }

@@ -71,7 +71,7 @@ TEST(Timelines, NamesRanksThatWaitForever) {
     FAIL();
   } catch (const Exception& error) {
     EXPECT_EQ(error.error().detail,
-              "pipeline: rank 0 waits for ever before B0, action 2 of 4: nobody makes what it needs, or too late");
+              "pipeline: rank 0 waits for ever before B0, action 2 of 4: no rank makes what it needs in time");
   }
   EXPECT_THROW(simulate(schedule, {{1, 1, 1}, {1}, {1}, 0}), Exception);
   EXPECT_THROW(simulate(schedule, {{-1}, {1}, {1}, 0}), Exception);

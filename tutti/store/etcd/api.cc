@@ -272,7 +272,7 @@ Error refusal(long status, const std::string& body) {
     return Error{.code = Code::kPeerLost, .detail = words.empty() ? "etcd has no leader at the moment" : words};
   if (has("lease not found"))
     return Error{.code = Code::kAborted,
-                 .detail = "etcd has forgotten this job: nobody kept its lease alive",
+                 .detail = "etcd has forgotten this job: its lease was not kept alive",
                  .hint = "every process of the job was stopped, or cut off from etcd, for longer than the lease"};
   if (has("too large") || has("larger than max"))
     return Error{.code = Code::kLimit,
@@ -333,7 +333,7 @@ WatchLine parse_watch_line(std::string_view text, std::int64_t from) {
   if (member(result, "canceled") == Json(true))
     return {{},
             Error{.code = Code::kSystem,
-                  .detail = "etcd cannot tell what changed since revision " + std::to_string(from) + ": " +
+                  .detail = "etcd cannot report what changed since revision " + std::to_string(from) + ": " +
                             text_member(result, "cancel_reason"),
                   .hint = "its history was compacted meanwhile; use a longer --auto-compaction-retention"}};
   return {};

@@ -135,7 +135,7 @@ void Lease::keep() {
     if (!seconds.ok() && !warned) log::warn("the job's lease in etcd was not renewed: " + to_string(seconds.error()));
     warned = !seconds.ok();
     if (!seconds.ok() || *seconds > 0) continue;
-    log::error("etcd has forgotten this job: nobody kept its lease alive for " + seconds_text(to_seconds(length_)));
+    log::error("etcd has forgotten this job: its lease was not kept alive for " + seconds_text(to_seconds(length_)));
     return;
   }
 }

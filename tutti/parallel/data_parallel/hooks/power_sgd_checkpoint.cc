@@ -45,10 +45,10 @@ std::vector<StatePart> PowerSgd::own_state(const Group& group, bool last_was_ski
       parts.push_back({.parameter = name, .state = kQ, .shape = q.sizes().vec(), .values = q.view({-1})});
     if (error.defined())
       parts.push_back({.parameter = name,
-                             .state = kError,
-                             .shape = {group.size(), error.numel()},
-                             .begin = group.rank() * error.numel(),
-                             .values = error});
+                       .state = kError,
+                       .shape = {group.size(), error.numel()},
+                       .begin = group.rank() * error.numel(),
+                       .values = error});
   };
   for (const auto& [name, kept] : state_->kept) add(name, kept.q, kept.error);
   for (auto& memory : state_->buckets) {
@@ -91,7 +91,7 @@ Status PowerSgd::load(const CheckpointReader& saved, const Progress& progress, c
   const auto mismatch = [&](const std::string& what) {
     return Error{.code = Code::kMismatch,
                  .detail = fmt::format("the checkpoint {}: {}", saved.folder(), what),
-                 .hint = "go on with the model and the PowerSGD options of the run that saved it"};
+                 .hint = "resume with the model and the PowerSGD options of the run that saved it"};
   };
   if (progress.steps < 0 || progress.draws < 0 || progress.draws > kMostDraws)
     return mismatch(fmt::format("{} steps of PowerSGD with {} draws make no sense", progress.steps, progress.draws));

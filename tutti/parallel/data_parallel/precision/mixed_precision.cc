@@ -35,7 +35,7 @@ Status check_computes_in(DType type) {
   if (type != DType::kF16 || kHasHalf) return {};
   return Error{.code = Code::kUnsupported,
                .detail = fmt::format("LibTorch {} cannot multiply f16 matrices on a CPU", torch_version()),
-               .hint = "compute in bf16 (DType::kBF16), or let only the gradients travel in f16 (f16_compression())"};
+               .hint = "compute in bf16 (DType::kBF16), or send only the gradients in f16 (f16_compression())"};
 }
 
 Autocast::Autocast(std::optional<DType> type) {
