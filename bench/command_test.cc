@@ -8,6 +8,7 @@
 #include "bench/collectives/operation.h"
 #include "bench/comparison/program.h"
 #include "tests/launch/running.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -208,7 +209,7 @@ TEST(BenchCommand, IsARankOfTheWorldAroundItWithoutN) {
 }
 
 TEST(BenchCommand, MemoryThatTheSystemDoesNotGiveIsNamed) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
   GTEST_SKIP() << "a sanitizer ends the process itself where it is asked for that much memory";
 #endif
   const Ended ended = run({"bench", "all_reduce", "-n", "1", "--memory", "private", "--sizes", "1T", "--rounds", "1"});

@@ -5,13 +5,15 @@
 #include <cstdlib>
 #include <new>
 
+#include "tutti/base/sanitizers.h"
+
 namespace {
 std::atomic<std::uint64_t> count{0};
 }
 
 std::uint64_t tutti::bench::allocations() { return count.load(std::memory_order_relaxed); }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !TUTTI_ASAN && !TUTTI_TSAN
 
 void* operator new(std::size_t bytes) {
   count.fetch_add(1, std::memory_order_relaxed);

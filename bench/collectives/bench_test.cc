@@ -17,6 +17,7 @@
 #include "bench/collectives/limits.h"
 #include "bench/collectives/report.h"
 #include "tests/harness/ranks.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/comm/collectives.h"
 
 namespace tutti::bench {
@@ -193,7 +194,7 @@ TEST(Figure, TellsOfResultsThatAreWrongOnlyAfterTheRounds) {
 }
 
 TEST(Figure, CountsAllocationsOfACall) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
   GTEST_SKIP() << "sanitizers have an operator new of their own";
 #endif
   const auto before = allocations();
@@ -210,7 +211,7 @@ TEST(Figure, CountsAllocationsOfACall) {
 
 // One that waits for longer than a rank looks by itself goes through the engine, which sleeps and looks at the peers.
 TEST(Figure, ACallThatWaitsLongAllocatesNothing) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
   GTEST_SKIP() << "sanitizers have an operator new of their own";
 #endif
   const auto outcomes = test::run_processes(2, [](Group& world) {
@@ -232,7 +233,7 @@ TEST(Figure, ACallThatWaitsLongAllocatesNothing) {
 
 // The engine has room for what it is handed before the first call is.
 TEST(Figure, TheFirstCallThatWaitsLongAllocatesNothingEither) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
   GTEST_SKIP() << "sanitizers have an operator new of their own";
 #endif
   const auto outcomes = test::run_processes(2, [](Group& world) {

@@ -10,6 +10,7 @@
 
 #include "tests/launch/running.h"
 #include "tutti/base/deadline.h"
+#include "tutti/base/sanitizers.h"
 
 namespace tutti::testing {
 namespace {
@@ -152,7 +153,7 @@ TEST_P(Jobs, ARankInNoCallLeavesARecordWhenTheOthersFail) {
 
 // A rank that computes for ever: `kill -USR2` of tutti run, and the records of all say whom to look at.
 TEST_P(Jobs, ASignalAsksAllRanksOfAHangingJob) {
-#if defined(__SANITIZE_THREAD__)
+#if TUTTI_TSAN
   GTEST_SKIP() << "ThreadSanitizer keeps a signal back while the thread waits in a futex that it does not know of";
 #endif
   const Folder folder;

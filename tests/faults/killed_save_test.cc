@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "tests/harness/checkpoints.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/checkpoint/folder/resume.h"
 #include "tutti/checkpoint/io/background_saver.h"
 
@@ -193,7 +194,7 @@ TEST_F(KilledSave, AtEverySystemCall) {
   for (int point = 0; point < whole.points; ++point) {
     begin();
     const Ended ended = run_until(point, body);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
     if (!ended.killed && point > whole.points * 9 / 10) return;  // sanitizers make calls of their own, some runs more
 #endif
     ASSERT_TRUE(ended.killed) << "at " << point << " of " << whole.points;

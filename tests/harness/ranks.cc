@@ -15,6 +15,7 @@
 
 #include "tutti/base/deadline.h"
 #include "tutti/base/fd.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/comm/inproc_world.h"
 #include "tutti/runtime/init.h"
 #include "tutti/store/server/server.h"
@@ -22,7 +23,7 @@
 namespace tutti::test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
 constexpr double kSanitizerFactor = 4;  // of a test's time
 #else
 constexpr double kSanitizerFactor = 1;

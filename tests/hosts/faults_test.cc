@@ -4,6 +4,7 @@
 #include "tests/hosts/cgroup.h"
 #include "tests/hosts/on_hosts.h"
 #include "tests/launch/await_file.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/base/text.h"
 
 namespace tutti::testing {
@@ -102,7 +103,7 @@ TEST_F(Faults, TheRanksOfTheOtherNodeNameTheOneThatDied) {
 }
 
 TEST_F(Faults, ARankWithoutMemoryIsToldFromOneThatWasKilled) {
-#if defined(__SANITIZE_ADDRESS__)
+#if TUTTI_ASAN
   GTEST_SKIP() << "ASan's own memory exceeds the limit, and the agent ends first";
 #endif
   const auto group = Cgroup::make("memory");

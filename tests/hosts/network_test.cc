@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "tests/hosts/on_hosts.h"
+#include "tutti/base/sanitizers.h"
 
 namespace tutti::testing {
 namespace {
@@ -64,7 +65,7 @@ TEST_F(Cables, AWorldIsRightOverALossyCable) {
   EXPECT_THAT(here.out + there.out, AllOf(HasSubstr("rank 0 of 4: sum 10"), HasSubstr("rank 3 of 4: sum 10")));
 }
 
-#if !defined(__SANITIZE_THREAD__)  // which starts a thread in a forked process, so that it cannot enter a host
+#if !TUTTI_TSAN  // which starts a thread in a forked process, so that it cannot enter a host
 // As over a wide area whose routes change: up to 75 ms each way, every fifth packet overtaken, every
 // tenth twice.
 constexpr Roughness kFarAway = {.delay = 25ms, .jitter = 50ms, .overtaken = 0.2, .doubled = 0.1};

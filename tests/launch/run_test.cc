@@ -12,6 +12,7 @@
 #include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
 #include "tests/launch/write_script.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti::testing {
@@ -91,7 +92,7 @@ TEST(Run, RanksMayEndAtDifferentTimes) {
   EXPECT_EQ(run({"run", "-n", "2", worker(), "early", folder.path()}).code, 0);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // which has files of its own
+#if !TUTTI_TSAN  // which has files of its own
 // Memory that processes share is a file for it as well.
 TEST(Run, WithoutRoomForAnyFileASentenceSaysWhy) {
   const auto limited = [](const std::string& limit, const std::string& program) {
@@ -122,7 +123,7 @@ TEST(Run, StrangeBeginnings) {
     EXPECT_EQ(read_file(logs + "/j/attempt_0/rank_1/stdout.log"), "out 1\nlast line without an end") << before;
     std::filesystem::remove_all(logs + "/j");
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need stack and descriptors themselves
+#if !TUTTI_ASAN && !TUTTI_TSAN  // they need stack and descriptors themselves
   const Ended small =
       run({"run", "-q", "--no-prefix", "sh", "-c",
            "ulimit -s 64; exec " + std::string(TUTTI_TEST_COMMAND) + " run -n 2 " + TUTTI_TEST_WORLD + " once"});

@@ -17,13 +17,14 @@
 #include <sstream>
 #include <thread>
 
+#include "tutti/base/sanitizers.h"
 #include "tutti/launch/environment.h"
 
 namespace tutti::testing {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
 constexpr auto kRunPatience = std::chrono::seconds(240);
 #else
 constexpr auto kRunPatience = std::chrono::seconds(60);

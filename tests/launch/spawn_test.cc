@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/launch/running.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/runtime/init.h"
 
@@ -131,7 +132,7 @@ TEST_F(Spawn, WhoDoesNotListenToSigtermIsKilled) {
   EXPECT_THAT(error, HasSubstr("rank 0: enough"));
 }
 
-#if !defined(__SANITIZE_THREAD__)  // which starts a thread in a forked process
+#if !TUTTI_TSAN  // which starts a thread in a forked process
 // Nobody has the time to tidy up then; so there must be nothing.
 TEST_F(Spawn, AProgramThatIsKilledLeavesNothing) {
   for (const bool all_come : {false, true}) {

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "tests/launch/running.h"
+#include "tutti/base/sanitizers.h"
 
 namespace tutti::testing {
 namespace {
@@ -95,7 +96,7 @@ TEST(Variables, AVariableThatCostsSpeedGetsAWarningInAnyCase) {
   EXPECT_THAT(run({"run", "-q", "--no-tune", worker(), "print"}, variables).err, HasSubstr("more than the "));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
+#if !TUTTI_ASAN && !TUTTI_TSAN  // their malloc has neither thresholds nor figures
 // 200 MB, in blocks that malloc maps unless it was told otherwise.
 TEST(Variables, AProgramGivesFreedMemoryBackUnlessAskedToKeepIt) {
   EXPECT_EQ(run({"run", "-q", worker(), "free-memory"}).out, "[0] given back\n");

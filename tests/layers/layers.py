@@ -117,9 +117,17 @@ def sources(root, folders=("tutti", "apps", "bench"), suffixes=(".h", ".cc")):
                 yield path
 
 
+def check_sanitizer_macros(root):
+    """g++ and clang name their sanitizers in different ways."""
+    for path in sources(root, ("tutti", "apps", "bench", "tests")):
+        if path != root / "tutti/base/sanitizers.h" and "__SANITIZE_" in path.read_text(encoding="utf-8"):
+            yield f"{path.relative_to(root)}: names __SANITIZE_...; write TUTTI_ASAN or TUTTI_TSAN (tutti/base/sanitizers.h)"
+
+
 def check_includes(root):
     files = list(sources(root))
-    problems = [problem for path in files for problem in check_file(root, path)] + check_types(root) + check_mutexes(root)
+    problems = [problem for path in files for problem in check_file(root, path)]
+    problems += [*check_types(root), *check_mutexes(root), *check_sanitizer_macros(root)]
     return problems, f"{len(files)} files keep their layers"
 
 

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "tests/harness/ranks.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
@@ -128,7 +129,7 @@ Taken train_fully_sharded(const Group& world, bool share) {
 class Memory : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
     GTEST_SKIP() << "sanitizers have memory of their own, and keep what is freed; the preset release runs this";
 #endif
   }

@@ -26,6 +26,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/deadline.h"
 #include "tutti/base/log.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group/group_state.h"
 #include "tutti/comm/kernels/reduce.h"
@@ -41,9 +42,9 @@ constexpr int kMostAtOnce = 4;
 // None of them is the world, which could not be left: so all that a group keeps can be told from a leak.
 constexpr int kGroups = 4;
 // Bytes that a process may grow by after the first quarter: caches of the allocator, stacks.
-#if defined(__SANITIZE_ADDRESS__)
+#if TUTTI_ASAN
 constexpr long kResidentSlack = 384 << 20;  // and 256 MiB that were freed, which ASan keeps to see them used
-#elif defined(__SANITIZE_THREAD__)
+#elif TUTTI_TSAN
 constexpr long kResidentSlack = 160 << 20;  // and TSan's shadow of them, four times as large
 #else
 constexpr long kResidentSlack = 32 << 20;
@@ -71,7 +72,7 @@ Footprint footprint(const Group& world) {
   long total = 0;
   statm >> total >> now.resident;
   now.resident *= 4096;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !TUTTI_ASAN && !TUTTI_TSAN
   const auto allocated = ::mallinfo2();
   now.heap = long(allocated.uordblks + allocated.hblkhd);
 #endif

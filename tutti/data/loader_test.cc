@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "tutti/base/error.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/epoch_batches.h"
 
@@ -174,7 +175,7 @@ TEST(Loader, ASamplerThatThrowsLosesNoBatch) {
 }
 
 TEST(Loader, AThreadThatCannotBeStartedIsAnError) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
   GTEST_SKIP() << "a sanitizer needs the address space that this takes away";
 #endif
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/schedulers.h"
 #include "tutti/version.h"
@@ -72,9 +73,9 @@ std::string compiler() {
 }
 
 std::string sanitizers() {
-#if defined(__SANITIZE_ADDRESS__)
+#if TUTTI_ASAN
   return ", with ASan";
-#elif defined(__SANITIZE_THREAD__)
+#elif TUTTI_TSAN
   return ", with TSan";
 #else
   return {};

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <map>
 
+#include "tutti/base/sanitizers.h"
+
 namespace tutti::launch {
 namespace {
 
@@ -59,7 +61,7 @@ TEST(RecommendedSettings, ShareTheCores) {
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1");
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
+#if !TUTTI_ASAN && !TUTTI_TSAN  // their malloc has neither thresholds nor figures
 // How many bytes of a freed block of 64 MiB stay in this process.
 std::size_t kept_of_a_freed_block() {
   const auto held = [] {

@@ -15,13 +15,14 @@
 
 #include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/checkpoint/tensor_file.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/module_state.h"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have a posix_memalign of their own
+#if !TUTTI_ASAN && !TUTTI_TSAN  // they have a posix_memalign of their own
 namespace {
 std::atomic<bool> pages_only = false;  // like jemalloc from 16 KiB on
 }
@@ -92,7 +93,7 @@ TEST(CachingAllocator, FreesByTheBarePointer) {
   EXPECT_EQ(allocator->raw_allocate(0), nullptr);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have a posix_memalign of their own
+#if !TUTTI_ASAN && !TUTTI_TSAN  // they have a posix_memalign of their own
 TEST(CachingAllocator, WorksOverAMallocThatGivesWholePages) {
   install_caching_allocator();
   pages_only = true;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/harness/limits.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/comm/group/call_queue.h"
 #include "tutti/comm/group/peers.h"
 
@@ -53,7 +54,7 @@ TEST(ProgressThread, DrivesQueuesUntilTheyAreForgotten) {
 
 TEST(ProgressThread, WithoutADescriptorOrAThreadIsAnError) {
   EXPECT_TRUE(ProgressThread::create(nullptr, {}).ok());
-#if !defined(__SANITIZE_ADDRESS__)  // UBSan needs descriptors to look at the type of an object
+#if !TUTTI_ASAN  // UBSan needs descriptors to look at the type of an object
   {
     const test::FewDescriptors none(0);
     const auto thread = ProgressThread::create(nullptr, {});

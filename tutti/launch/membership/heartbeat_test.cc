@@ -7,6 +7,7 @@
 
 #include "tests/harness/eventually.h"
 #include "tests/harness/limits.h"
+#include "tutti/base/sanitizers.h"
 
 namespace tutti::launch::membership {
 namespace {
@@ -176,8 +177,8 @@ TEST(Heartbeat, WithoutADescriptorOrAThreadIsAnError) {
   const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   const auto text_of = [](const auto& opened) { return opened.ok() ? "opened" : to_string(opened.error()); };
   EXPECT_EQ(text_of(Heartbeat::open(center->address(), 1, kHeartbeatJob, kTimes)), "opened");
-#if !defined(__SANITIZE_ADDRESS__)  // UBSan needs descriptors to look at the type of an object
-  for (const int more : {1, 2}) {   // the first is the socket, an agent needs two beside it
+#if !TUTTI_ASAN                    // UBSan needs descriptors to look at the type of an object
+  for (const int more : {1, 2}) {  // the first is the socket, an agent needs two beside it
     const test::FewDescriptors few(more);
     EXPECT_THAT(text_of(Heartbeat::open(center->address(), 1, kHeartbeatJob, kTimes)),
                 HasSubstr("cannot make an eventfd"));

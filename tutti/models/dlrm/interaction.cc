@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+#include "tutti/base/sanitizers.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !TUTTI_ASAN && !TUTTI_TSAN
 #define TUTTI_CLONES __attribute__((target_clones("avx512f", "avx2,fma", "default")))
 #else
 #define TUTTI_CLONES

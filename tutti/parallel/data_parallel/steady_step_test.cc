@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tests/harness/ranks.h"
+#include "tutti/base/sanitizers.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
@@ -39,7 +40,7 @@ void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 class SteadyStep : public testing::TestWithParam<Case> {};
 
 TEST_P(SteadyStep, TakesNoLargeMemory) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TUTTI_ASAN || TUTTI_TSAN
   GTEST_SKIP() << "sanitizers touch memory of their own; the preset release runs this";
 #endif
   const auto outcomes = test::run_processes(2, [](Group& world) {
