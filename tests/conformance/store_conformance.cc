@@ -182,6 +182,23 @@ TEST_P(StoreConformance, MultiGetWaitsForAll) {
   setter.join();
 }
 
+TEST_P(StoreConformance, NoReaderSeesAPartOfAMultiSet) {
+  const std::vector<std::string> keys = {"p1", "p2", "p3", "p4", "p5"};
+  const auto all = [&](int number) { return std::vector<std::string>(keys.size(), std::to_string(number)); };
+  constexpr int kLast = 50;
+  store_->multi_set(keys, all(0)).or_throw();
+  std::thread setter([&, store = world_->open()] {
+    for (int number = 1; number <= kLast; ++number) store->multi_set(keys, all(number)).or_throw();
+  });
+  for (std::string seen; seen != std::to_string(kLast);) {
+    const std::vector<std::string> values = store_->multi_get(keys, soon()).or_throw();
+    EXPECT_THAT(values, ::testing::Each(values.front()));
+    seen = values.back();
+    if (HasFailure()) break;
+  }
+  setter.join();
+}
+
 TEST_P(StoreConformance, QueueIsFirstInFirstOut) {
   store_->push("q", "1").or_throw();
   store_->push("q", "2").or_throw();

@@ -111,6 +111,9 @@ TEST_F(TrainImage, DeterministicHasItsBitsWithoutAVariable) {
     const std::string alone = weights_of(0, options);
     EXPECT_TRUE(weights_of(1, options) == alone) << model << ", launched";
     EXPECT_TRUE(weights_of(0, options, kThreeThreads) == alone) << model << ", three threads";
+    for (const int ranks : {2, 4})
+      EXPECT_TRUE(weights_of(ranks, options) == weights_of(ranks, options, kThreeThreads))
+          << model << " on " << ranks << " processes, three threads each";
   }
 }
 

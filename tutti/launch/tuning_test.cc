@@ -102,12 +102,18 @@ TEST(SlowStartWarning, OnlyWhereItIsSlow) {
   EXPECT_THAT(slow_start_warning(lookup, kHaswell, 8, 4, "Haswell"), HasSubstr("set OMP_NUM_THREADS=2"));
   EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 4, "prescott"),
               HasSubstr("set OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=2, or start it with"));
-  lookup = in({{"OPENBLAS_CORETYPE", "Haswell"}, {"OMP_NUM_THREADS", "8"}});
+  lookup = in({{"OPENBLAS_CORETYPE", "Haswell"}, {"OMP_NUM_THREADS", "2"}});
   EXPECT_EQ(slow_start_warning(lookup, kHaswell, 8, 4, "Haswell"), "");
   EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 4, "Haswell"),
               AllOf(HasSubstr("OPENBLAS_CORETYPE=Haswell chooses kernels that are 1.4 to 1.7 times slower"),
                     ::testing::EndsWith("set OPENBLAS_CORETYPE=SkylakeX")))
       << "tutti run would keep the user's value";
+  EXPECT_EQ(
+      slow_start_warning(in({{"OMP_NUM_THREADS", "64"}, {"OMP_WAIT_POLICY", "active"}}), kZen5, 2, 1, ""),
+      "this program was not started by `tutti run` and will be slow: OMP_NUM_THREADS is 64, more than the 2 cores "
+      "of a rank; OMP_WAIT_POLICY is active, with which idle threads take cores from the others; set "
+      "OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive");
+  EXPECT_THAT(slow_start_warning(in({{"OMP_NUM_THREADS", "8"}}), kZen5, 8, 4, ""), HasSubstr("set OMP_NUM_THREADS=2"));
 }
 
 TEST(CostlyVariables, AreToldWithWhatTheyCost) {

@@ -7,6 +7,7 @@
 
 #include "tutti/base/machine.h"
 #include "tutti/base/mutex.h"
+#include "tutti/base/thread.h"
 
 namespace tutti {
 
@@ -56,7 +57,11 @@ Status in_parallel(int most, std::size_t count, const std::function<Status(std::
   };
   const std::size_t threads = std::min<std::size_t>({std::size_t(most), std::size_t(usable_cores()), count});
   std::vector<std::thread> others;
-  for (std::size_t t = 1; t < threads; ++t) others.emplace_back(run);
+  while (others.size() + 1 < threads) {
+    auto other = start_thread(run);
+    if (!other.ok()) break;  // those that there are do the work
+    others.push_back(*std::move(other));
+  }
   run();
   for (std::thread& other : others) other.join();
   const MutexLock lock(failure.mutex);
