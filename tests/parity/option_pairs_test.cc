@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "apps/options/option_parser.h"
 #include "apps/options/pretrain_gpt_options.h"
@@ -81,6 +82,32 @@ void expect_pairs_rejected(const cli::ProgramHelp& help, const std::function<cli
     EXPECT_EQ(mistake_in(help, table(), given(table(), pair.one) + " " + given(table(), pair.other)),
               fmt::format("{} and {} were both given | {}", shown(pair.one), shown(pair.other), pair.hint));
   }
+}
+
+// Options that no choice has, and why.
+struct NotCrossed {
+  const char* why;
+  std::string options;
+};
+
+// Each option of the table is in the line of every run, in a choice, or in one list of those that are not crossed.
+void expect_every_option(const cli::OptionTable& table, const std::string& line, const std::vector<Choice>& choices,
+                         const std::vector<NotCrossed>& not_crossed) {
+  std::map<std::string, std::set<std::string>> where;
+  const auto add = [&](const std::string& options, const std::string& place) {
+    for (const std::string& word : words_of(options))
+      if (word.starts_with("--")) where[word].insert(place);
+  };
+  add(line, "crossed");
+  for (const Choice& choice : choices) add(choice.options, "crossed");
+  for (const NotCrossed& list : not_crossed) add(list.options, list.why);
+  for (const auto& group : table.groups) {
+    for (const auto& option : group.options) {
+      EXPECT_EQ(where[option.name].size(), 1u) << option.name << " belongs into a choice, or into one list";
+      where.erase(option.name);
+    }
+  }
+  for (const auto& [name, places] : where) ADD_FAILURE() << "the program has no " << name;
 }
 
 // The program under test: its choices, the mistake in a command line, the results of runs, and the ranks of the run
@@ -167,6 +194,9 @@ std::vector<Choice> image_choices() {
       {"--dropout 0.2", "dropout"},
       {"--clip-grad-norm 0.1", "clip"},
       {"--optimizer adam", "optimizer"},
+      {"--momentum 0.5", "momentum"},
+      {"--momentum 0.5 --nesterov", "momentum"},
+      {"--weight-decay 0.01", "decay"},
       {"--precision bf16", "precision"},
       {"--compress bf16", "compress"},
       {"--compress f16", "compress"},
@@ -234,6 +264,16 @@ std::vector<Trained> train_image(const std::vector<Run>& runs) {
 
 TEST(ImageOptionPairs, EachTrainsOrIsRejected) {
   EXPECT_GT(cross({image_choices(), image_mistake, train_image, 2, false, 1e-4}), 150);
+}
+
+TEST(ImageOptionPairs, NoOptionIsForgotten) {
+  cli::TrainImageCommand command;
+  expect_every_option(train_image_options(command), image_options(""), image_choices(),
+                      {{"sizes and rates", "--epochs --lr --model --seed"},
+                       {"what is read", "--data"},
+                       {"what is written", "--save --trace --profile --tensorboard --json"},
+                       {"when and where checkpoints are written",
+                        "--save-dir-per-node --save-interval --keep --memory-copy-interval"}});
 }
 
 TEST(ImageOptionPairs, TheExcludedAreRejected) {
@@ -324,6 +364,29 @@ TEST(DlrmOptionPairs, EachTrainsAsOneProcessOrIsRejected) {
   EXPECT_GT(cross({dlrm_choices(), dlrm_mistake, train_dlrm}), 300);
 }
 
+TEST(DlrmOptionPairs, NoOptionIsForgotten) {
+  cli::TrainDlrmCommand command;
+  expect_every_option(
+      train_dlrm_options(command), dlrm_options(""), dlrm_choices(),
+      {{"sizes and rates",
+        "--num-batches --md-threshold --md-temperature --md-round-dims --qr-threshold --qr-collisions --rand-data-min "
+        "--rand-data-mu --rand-data-sigma --num-indices-per-lookup --numpy-rand-seed --test-mini-batch-size "
+        "--test-num-workers --mlperf-acc-threshold --mlperf-auc-threshold"},
+       {"what is read",
+        "--data-generation --data-trace-file --data-trace-enable-padding --data-set --raw-data-file "
+        "--processed-data-file --test-data-file --max-ind-range --data-sub-sample-rate --memory-map "
+        "--mlperf-bin-loader --mlperf-bin-shuffle"},
+       {"what is written",
+        "--out-dir --print-precision --tensor-board-filename --save-model --save-freq --print-wall-time --print-all "
+        "--debug-mode --enable-profiling --plot-compute-graph --json"},
+       {"a model that is read and not trained",
+        "--load-model --inference-only --quantize-mlp-with-bit --quantize-emb-with-bit"},
+       {"files of the placement", "--plan --table-cache"},
+       {"this machine has one backend", "--dist-backend"},
+       {"when and where checkpoints are written",
+        "--save-dir-per-node --save-interval --keep --memory-copy-interval"}});
+}
+
 TEST(DlrmOptionPairs, TheExcludedAreRejected) {
   cli::TrainDlrmCommand command;
   expect_pairs_rejected(kDlrm, [&] { return train_dlrm_options(command); });
@@ -355,6 +418,7 @@ std::vector<Choice> gpt_choices() {
       {"--fsdp", "sharded", kSame},
       {"--overlap-grad-reduce", "overlap", kSame},
       {"--recompute-granularity full", "recompute", kSame},
+      {"--recompute-granularity full --recompute-method block --recompute-num-layers 1", "recompute", kSame},
       {"--deterministic-mode", "deterministic", kSame},
       {"--loss-scale 1024", "scale", kSame},
       {"--use-tp-pp-dp-mapping", "mapping", kSame},
@@ -423,6 +487,39 @@ bool has_one_replica(const std::string& options) {
 TEST(GptOptionPairs, EachTrainsAsOneProcessOrIsRejected) {
   at::set_num_threads(1);
   EXPECT_GT(cross({gpt_choices(), gpt_mistake, train_gpt, 1, true, 1e-9, has_one_replica}), 400);
+}
+
+TEST(GptOptionPairs, NoOptionIsForgotten) {
+  cli::PretrainGptCommand command;
+  expect_every_option(
+      pretrain_gpt_options(command), gpt_options(""), gpt_choices(),
+      {{"sizes and rates",
+        "--ffn-hidden-size --kv-channels --rotary-base --rotary-percent --norm-epsilon "
+        "--make-vocab-size-divisible-by --init-method-std --seed --train-samples --min-lr --lr-decay-iters "
+        "--lr-decay-samples --lr-warmup-samples --lr-warmup-fraction --lr-warmup-init --lr-wsd-decay-style "
+        "--lr-wsd-decay-iters --lr-wsd-decay-samples --weight-decay --adam-beta1 --adam-beta2 --adam-eps "
+        "--sgd-momentum --initial-loss-scale --min-loss-scale --loss-scale-window --hysteresis"},
+       {"precisions in which no pair is compared to nine digits", "--bf16 --fp16"},
+       {"what is read",
+        "--data-path --split --train-data-path --valid-data-path --test-data-path --tokenizer-type --vocab-file "
+        "--merge-file --tokenizer-model --tiktoken-pattern"},
+       {"batches that grow: batch_schedule_test.cc",
+        "--rampup-batch-size --step-batch-size-schedule --decrease-batch-size-if-needed"},
+       {"grids of more ranks: gpt_matrix_test.cc",
+        "--num-layers-per-virtual-pipeline-stage --microbatch-group-size-per-virtual-pipeline-stage "
+        "--decoder-first-pipeline-num-layers --decoder-last-pipeline-num-layers "
+        "--no-scatter-gather-tensors-in-pipeline"},
+       {"choose other options: search_test.cc", "--parallel --cluster"},
+       {"this machine has one backend", "--distributed-backend --distributed-timeout-minutes"},
+       {"evaluation", "--eval-interval --skip-train"},
+       {"checkpoints: pretrain_gpt_checkpoint_test.cc",
+        "--save-dir --save-dir-per-node --save-interval --keep --resume --memory-copy-interval --async-save --load "
+        "--ckpt-step --exit-on-missing-checkpoint --finetune --no-load-optim --no-save-optim"},
+       {"what is written",
+        "--log-throughput --log-num-zeros-in-grad --timing-log-level --timing-log-option --tensorboard-dir "
+        "--tensorboard-log-interval --log-timers-to-tensorboard --trace --exit-interval --exit-duration-in-mins "
+        "--json"},
+       {"a model that is read and not trained", "--generate --generate-tokens --temperature --top-k"}});
 }
 
 TEST(GptOptionPairs, TheExcludedAreRejected) {
