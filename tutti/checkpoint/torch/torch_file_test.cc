@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/python.h"
@@ -263,6 +264,43 @@ torch.save(torch.ones(3), f + "/tensor.pt")
   ASSERT_FALSE(module.ok());
   EXPECT_THAT(to_string(module.error()),
               HasSubstr("the file is one object of type torch.nn.modules.container.Sequential, which is not"));
+}
+
+// Beside tensors, as training programs put them there. The second file is what the --save-model of DLRM's reference
+// holds.
+TEST_F(TorchFiles, ObjectsOfPythonAreSkippedAndListed) {
+  if (!run_python(R"(
+import argparse, collections, datetime, enum, fractions, pathlib, sys
+import numpy, torch
+f = sys.argv[1]
+class Color(enum.Enum):
+    RED = 1
+w = torch.ones(2)
+torch.save({"w": w, "args": argparse.Namespace(lr=0.1, data=pathlib.Path("/data")), "accuracy": numpy.float64(0.5),
+            "array": numpy.arange(3.0), "random": numpy.random.get_state(), "path": pathlib.PurePosixPath("/data"),
+            "color": Color.RED, "queue": collections.deque([1, 2]), "complex": 1 + 2j, "slice": slice(1, 2),
+            "counter": collections.Counter("aab"), "date": datetime.date(2026, 1, 2), "half": fractions.Fraction(1, 2),
+            "tensor in it": collections.deque([torch.ones(3)])}, f + "/objects.pt")
+model = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.save({"epoch": 0, "nepochs": 1, "nbatches": 3, "nbatches_test": 1, "iter": 3, "train_loss": numpy.float32(0.25),
+            "test_acc": numpy.float64(0.75), "test_auc": numpy.float64(0.5), "state_dict": model.state_dict(),
+            "opt_state_dict": opt.state_dict()}, f + "/dlrm.pt")
+)"))
+    GTEST_SKIP() << "no Python that can import torch (apt install python3-torch, or set TUTTI_PYTHON to one that can)";
+  const auto skipped = [](const TensorSource& source) {
+    std::set<std::string> places;
+    for (const auto& [place, type, tensors] : source.skipped()) places.insert(place + (tensors > 0 ? " (tensor)" : ""));
+    return places;
+  };
+  const auto objects = open_tensors(path("objects.pt")).or_throw();
+  EXPECT_THAT(values(*objects, "w"), ElementsAre(1, 1));
+  EXPECT_EQ(objects->tensors().size(), 1u);
+  EXPECT_THAT(skipped(*objects), ElementsAre("accuracy", "args", "array", "color", "complex", "counter", "date", "half",
+                                             "path", "queue", "random.1", "slice", "tensor in it (tensor)"));
+  const auto dlrm = open_tensors(path("dlrm.pt")).or_throw();
+  EXPECT_EQ(dlrm->find({"state_dict.weight", ""})->shape, (TensorShape{1, 2}));
+  EXPECT_THAT(skipped(*dlrm), ElementsAre("test_acc", "test_auc", "train_loss"));
 }
 
 TEST_F(TorchFiles, WhatAnOptimizerKeepsGetsTheNamesOfTheParameters) {
