@@ -175,7 +175,7 @@ TEST_F(CkptCommand, DiffNamesTensorsAndTheLargestDifference) {
   EXPECT_THAT(run({"ckpt", "diff", path("d"), path("e")}).out, HasSubstr("\n1 tensor is equal, 1 differs\n"));
 }
 
-TEST_F(CkptCommand, ReshardDealsOutToAnyNumberOfRanks) {
+TEST_F(CkptCommand, ReshardWritesForAnyNumberOfRanks) {
   save(5);
   for (const std::string split : {"rows", "columns", "whole"}) {
     for (const int ranks : {1, 2, 7}) {

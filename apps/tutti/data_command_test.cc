@@ -48,7 +48,7 @@ TEST(DataCommand, PacksTheTextThatItMakes) {
   EXPECT_EQ(header.rows.at(0), 20u);
 }
 
-TEST(DataCommand, AMalformedLineEndsItUnlessItMayBeLeftOut) {
+TEST(DataCommand, AMalformedLineIsAnErrorUnlessBadLinesMayBeSkipped) {
   const Folder folder;
   const std::string text = folder.path() + "/train.txt", out = folder.path() + "/packed";
   ASSERT_EQ(run({"data", "clicks", "--output", text, "--format", "text", "--samples", "10"}).code, 0);
@@ -92,7 +92,7 @@ TEST(DataCommand, ProfilesATrace) {
   EXPECT_THAT(refused.err, HasSubstr(trace + ": access 2 (byte 3) is 'seven', which is no line of a table"));
 }
 
-TEST(DataCommand, MistakesAreToldWithTheNearestWord) {
+TEST(DataCommand, MistakesAreReportedWithTheNearestName) {
   const auto refusal = [](std::vector<std::string> arguments) {
     const Ended ended = run(std::move(arguments));
     EXPECT_EQ(ended.code, 2);

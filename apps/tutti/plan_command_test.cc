@@ -102,7 +102,7 @@ TEST(PlanCommand, AFaultIsExplained) {
             2 * only_line(run({"plan", "all_reduce", "--ranks", "8", "--json"}))["us"].get<double>());
 }
 
-TEST(PlanCommand, WholeElementsForEachRankAreSimulatedAndTheRestIsTold) {
+TEST(PlanCommand, SimulatesWholeElementsPerRankAndReportsTheBytesUsed) {
   const std::vector<std::string> words = {"plan", "all_gather", "--ranks", "7", "--bytes", "10000"};
   EXPECT_THAT(run(words).out, HasSubstr("9996 of the 10000 bytes: a part of 357 whole elements for each rank\n"));
   auto json = words;

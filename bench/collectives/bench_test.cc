@@ -59,7 +59,7 @@ TEST(Sizes, IncludeTheEndsThatWereAskedFor) {
   EXPECT_THAT(sizes(1 << 20, 1 << 20), ElementsAre(1 << 20));
 }
 
-TEST(Groups, AreRunsNeighboursOrLists) {
+TEST(Groups, AreHalvesPairsOrLists) {
   EXPECT_THAT(*groups_of("world", 3), ElementsAre(ElementsAre(0, 1, 2)));
   EXPECT_THAT(*groups_of("halves", 4), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_THAT(*groups_of("even_odd", 4), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
@@ -183,7 +183,7 @@ class Spoiled : public Exercise {
   int calls_ = 0;
 };
 
-TEST(Figure, TellsOfResultsThatAreWrongOnlyAfterTheRounds) {
+TEST(Figure, CountsWrongResultsAfterTheRounds) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     std::vector<std::byte> a(8);
     Spoiled exercise(world, a.data());

@@ -208,7 +208,7 @@ TEST(Programs, AreRunTogetherAndTheFirstIsHeard) {
   EXPECT_EQ(*run_program(with_input, Deadline::after_seconds(60)), "got words\n");
 }
 
-TEST(Programs, ThatFailOrHangAreErrorsWithTheirLastWords) {
+TEST(Programs, ThatFailOrHangAreErrorsWithTheirLastOutput) {
   const auto failed =
       run_together({shell("exec sleep 1000"), shell("echo it broke >&2; exit 3")}, Deadline::after_seconds(60));
   EXPECT_EQ(failed.error().detail, "sh exited with code 3; its last words: it broke");

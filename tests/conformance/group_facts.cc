@@ -8,7 +8,7 @@
 
 namespace tutti::test {
 
-TEST_P(GroupSuite, BarrierHoldsEverybody) {
+TEST_P(GroupSuite, BarrierHoldsAllRanks) {
   everywhere([](Group& world) {
     // Nobody's count after barrier k may be behind: each tells its count before, and sees all counts equal after.
     for (std::int32_t k = 1; k <= 20; ++k) {

@@ -55,7 +55,7 @@ TEST(PeerMemory, OverLinksNothingIsSeen) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(PeerMemory, BuffersOfDifferentSizesAreToldOnEveryRank) {
+TEST(PeerMemory, BuffersOfDifferentSizesAreReportedOnEveryRank) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     const auto memory = world.allocate_array<int>(8);
     try {

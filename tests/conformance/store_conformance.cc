@@ -104,7 +104,7 @@ TEST_P(StoreConformance, ConcurrentAddsAllCount) {
   EXPECT_EQ(store_->add("n", 0).or_throw(), 200);
 }
 
-TEST_P(StoreConformance, CompareSetTellsWhetherItStored) {
+TEST_P(StoreConformance, CompareSetReturnsWhetherItStored) {
   auto result = store_->compare_set("c", "expected", "new").or_throw();
   EXPECT_FALSE(result.stored);
   EXPECT_FALSE(result.value.has_value());
@@ -152,7 +152,7 @@ TEST_P(StoreConformance, CheckDoesNotWait) {
   EXPECT_TRUE(store_->check({}).or_throw());
 }
 
-TEST_P(StoreConformance, RemoveTellsWhetherItExisted) {
+TEST_P(StoreConformance, RemoveReturnsWhetherTheKeyExisted) {
   store_->set("x", "1").or_throw();
   store_->push("q", "1").or_throw();
   EXPECT_EQ(store_->num_keys().or_throw(), 2);

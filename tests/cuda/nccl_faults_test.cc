@@ -63,7 +63,7 @@ TEST(NcclFaults, AHangEndsAtTheDeadline) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
-TEST(NcclFaults, AnErrorOfNcclsIsTold) {
+TEST(NcclFaults, AnNcclErrorIsReported) {
   const auto outcomes = run_processes(
       2,
       [](Group& world) {
@@ -131,7 +131,7 @@ TEST(NcclFaults, ARankThatDiesWhileNcclBegins) {
 }
 
 // NCCL compares nothing; the group does, after a second of waiting.
-TEST(NcclFaults, CallsThatDifferAreTold) {
+TEST(NcclFaults, CallsThatDifferAreReported) {
   const auto outcomes = run_processes(
       2,
       [](Group& world) {

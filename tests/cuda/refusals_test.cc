@@ -55,7 +55,7 @@ TEST(CudaRefusals, NotThisDevice) {
 }
 
 // The deadline of a staged call whose stream does not come to it says so; the peer that waits for it names it.
-TEST(CudaStaged, AStreamThatStandsStillIsTold) {
+TEST(CudaStaged, AStreamThatMakesNoProgressIsReported) {
   auto options = with_gpus(kStaged);
   options.timeout = 1;
   const auto outcomes = run_processes(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the English of the documents, of the comments in the public headers, and of messages.
+"""Checks the English of the documents, of the comments in the public headers, of messages, and of test names.
 
   prose.py width ROOT        Markdown has at most 100 columns, except tables, code, and lines with a link
   prose.py words ROOT        no retired word: the glossary (docs/glossary.md) has the words to use
@@ -7,8 +7,8 @@
   prose.py report ROOT       words of each page; median, 90th percentile and maximum of the words per sentence
 
 The public headers are tutti/core.h, tutti/tutti.h and the headers that they include. Messages are
-the string literals of more than one word in tutti/, apps/ and python/: only their words are checked. Exceptions are in
-allowed.txt.
+the string literals of more than one word in tutti/, apps/ and python/. Of messages and test names only the words are
+checked. Exceptions are in allowed.txt.
 """
 import itertools
 import pathlib
@@ -18,6 +18,7 @@ import sys
 
 sys.dont_write_bytecode = True
 from markdown_blocks import Allowed, documents, plain, text_of  # noqa: E402
+from references import GOOGLE_TEST, files_of  # noqa: E402
 
 COLUMNS, LONGEST = 100, 35
 GENERATED = "docs/reference/command-line.md"  # from the help texts, which have tests of their own
@@ -129,6 +130,19 @@ def messages(root):
                         yield str(path.relative_to(root)), number, text, False
 
 
+def test_names(root):
+    """Line and words of each suite and name of a test: of `TEST(Files, AreNamed)`, "files" and "are named"."""
+    for path in files_of(root, ("apps", "bench", "examples", "tests", "tutti"), ("*.cc", "*.h", "*.cu")):
+        text = path.read_text(encoding="utf-8")
+        for test in GOOGLE_TEST.finditer(text):
+            number = text.count("\n", 0, test.start()) + 1
+            yield from ((str(path.relative_to(root)), number, words_of_name(name), False) for name in test.groups())
+
+
+def words_of_name(name):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_", " ", name).lower()
+
+
 def without_code(text):
     """Code in backticks counts as one word."""
     return plain(re.sub(r"(`+)(.+?)\1", "CODE", text))
@@ -157,7 +171,7 @@ def width(root):
 
 def words(root):
     allowed = Allowed("word")
-    for file, number, text, _ in itertools.chain(paragraphs(root), messages(root)):
+    for file, number, text, _ in itertools.chain(paragraphs(root), messages(root), test_names(root)):
         text = without_code(text)
         for pattern, use in RETIRED:
             for found in pattern.finditer(text):

@@ -35,7 +35,7 @@ class EtcdPasswords : public testing::Test {
   const EtcdServer etcd_ = EtcdServer::start({"--auth-token-ttl", "1"}).or_throw();
 };
 
-TEST_F(EtcdPasswords, WhoIsKnownGoesOnThoughItsTokenGrowsOld) {
+TEST_F(EtcdPasswords, AKnownUserContinuesAfterItsTokenExpires) {
   const auto store = connect_etcd(as("tutti", "of tutti"), soon()).or_throw();
   store->set("a", "1").or_throw();
   EXPECT_FALSE(store->get("nothing", Deadline::after_seconds(3)).ok());
@@ -47,7 +47,7 @@ TEST_F(EtcdPasswords, WhoIsKnownGoesOnThoughItsTokenGrowsOld) {
   forget_etcd_job(as("tutti", "of tutti"), soon()).or_throw();
 }
 
-TEST_F(EtcdPasswords, WhoIsNotIsToldWhy) {
+TEST_F(EtcdPasswords, DeniedAccessIsReportedWithTheReason) {
   EXPECT_THAT(refusal(as("tutti", "of somebody")),
               AllOf(HasSubstr("etcd denies access: "), HasSubstr("authentication failed, invalid user ID or password"),
                     HasSubstr("(hint: give a user that may read and write the keys of the job, and the password)")));
@@ -101,7 +101,7 @@ TEST_F(EtcdCertificates, OfTheClientToo) {
 }
 
 // An etcd that speaks http waits for the rest of what it takes for a request, or closes the connection.
-TEST_F(EtcdCertificates, NobodySpeaksTlsThere) {
+TEST_F(EtcdCertificates, AnEtcdWithoutTlsIsUnreachable) {
   const auto etcd = EtcdServer::start().or_throw();
   const auto store = connect_etcd(at(etcd), Deadline::after_seconds(2));
   ASSERT_FALSE(store.ok());

@@ -91,7 +91,7 @@ TEST_F(EtcdCuts, ANodeThatIsCutOffFromTheOthersLeavesThemTheJob) {
 }
 
 // Nobody can say that it lives: of three nodes one goes on.
-TEST_F(EtcdCuts, WhoHasNoPowerIsNotWaitedFor) {
+TEST_F(EtcdCuts, NodesThatLostPowerAreNotWaitedFor) {
   Running a = start_node(0);
   a.await_out("world 1 in 0");
   Running b = start_node(1), c = start_node(2);

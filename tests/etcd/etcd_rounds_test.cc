@@ -72,7 +72,7 @@ TEST_F(EtcdRounds, WithCertificates) {
       AllOf(HasSubstr("--rdzv-conf cacert=" + files.file("none.pem") + " cannot be read"), HasSubstr("No such file")));
 }
 
-TEST_F(EtcdRounds, ARankFailsAndTheJobGoesOnFromItsSave) {
+TEST_F(EtcdRounds, AfterAFailedRankTheJobResumesFromItsCheckpoint) {
   const std::string crash = "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec \"$0\" \"$@\"";
   const Arguments program = with({"--max-restarts", "1", "sh", "-c", crash}, resuming("50"));
   for (const char* again : {"", "a job of the same name, at once, is another one"}) {
@@ -122,7 +122,7 @@ TEST_F(EtcdRounds, AnyNodeMayBeLostEvenTheCoordinator) {
 }
 
 // etcd lets both in; only heartbeats depend on the secret, and look as if a firewall kept them.
-TEST_F(EtcdRounds, ANodeWithAnotherSecretIsToldThatItHas) {
+TEST_F(EtcdRounds, ANodeWithAnotherSecretGetsAnErrorThatNamesTheSecret) {
   Running first(node("2", rank()), secret_);
   first.await_err("1 of 2 nodes joined");
   const Ended other = run(node("2", rank()), {{"TUTTI_SECRET", "a word that nobody else on earth will ever know"}});

@@ -67,7 +67,7 @@ TEST(EtcdStore, ManyKeysInOneCall) {
   EXPECT_EQ(store->get("twice", soon()).or_throw(), "2");
 }
 
-TEST(EtcdStore, GoesOnWithTheEndpointThatLives) {
+TEST(EtcdStore, ContinuesWithTheEndpointThatIsRunning) {
   EtcdOptions job = new_job();
   const test::ReservedPort port;
   const std::string nobody = port.address();
@@ -94,7 +94,7 @@ TEST(EtcdStore, LostAnswersChangeNothingTwice) {
   EXPECT_GE(proxy.cuts(), 40);
 }
 
-TEST(EtcdStore, TheJobIsForgottenWhenNobodyIsLeft) {
+TEST(EtcdStore, TheKeysOfAJobExpireAfterItsLastClient) {
   EtcdOptions job = new_job();
   job.lease = std::chrono::seconds(5);
   std::int64_t revision = 0;
@@ -111,7 +111,7 @@ TEST(EtcdStore, TheJobIsForgottenWhenNobodyIsLeft) {
   EXPECT_EQ(gateway->range({.key = job.prefix + "/", .prefix = true}, revision, soon()).or_throw().count, 0);
 }
 
-TEST(EtcdStore, TheLeaseIsKeptAliveWhileAHandleLives) {
+TEST(EtcdStore, TheLeaseIsRenewedWhileAHandleExists) {
   EtcdOptions job = new_job();
   job.lease = std::chrono::seconds(5);
   const auto store = connect_etcd(job, soon()).or_throw();
@@ -120,7 +120,7 @@ TEST(EtcdStore, TheLeaseIsKeptAliveWhileAHandleLives) {
   EXPECT_EQ(store->get("k", soon()).or_throw(), "v");
 }
 
-TEST(EtcdStore, NobodyThere) {
+TEST(EtcdStore, AnEndpointWithoutAServerIsUnreachable) {
   EtcdOptions job = new_job();
   const test::ReservedPort nobody;
   job.endpoints = nobody.address();
@@ -141,7 +141,7 @@ TEST(EtcdStore, AnotherProgramThere) {
   EXPECT_THAT(text_of(store), HasSubstr("etcd at http://" + job.endpoints + " cannot be reached ("));
 }
 
-TEST(EtcdStore, WrongOptionsAreTold) {
+TEST(EtcdStore, WrongOptionsAreRejected) {
   EXPECT_THAT(text_of(connect_etcd({.endpoints = " , ", .prefix = "/x"}, soon())), HasSubstr("no etcd was named"));
   EXPECT_THAT(text_of(connect_etcd({.endpoints = "a:1"}, soon())), HasSubstr("need a prefix of their own"));
   EXPECT_THAT(text_of(connect_etcd({.endpoints = "a:1", .prefix = "/x", .lease = std::chrono::seconds(1)}, soon())),

@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Flight, ::testing::ValuesIn(ways_of_processes()),
                          [](const auto& info) { return info.param.name; });
 
 // Records are made of what was there at one moment, while the job continues at full speed.
-TEST(FlightOfThreads, AreWrittenWhileTheJobGoesOn) {
+TEST(FlightOfThreads, AreWrittenWhileTheJobContinues) {
   const Records records;
   const auto outcomes = run_threads(2,
                                     [](Group& world) {

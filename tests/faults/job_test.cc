@@ -85,7 +85,7 @@ TEST_P(Jobs, AStoppedRankIsEndedWithTheRest) {
               HasSubstr("Timeout: all_reduce #52 (f32[50000], max) on group world"));
 }
 
-TEST_P(Jobs, NobodyOutlivesTheAgent) {
+TEST_P(Jobs, NoProcessOutlivesTheAgent) {
   Running running(job(3, {"loop"}), way_);
   running.await_out("ready", 3);
   kill(running.agent(), SIGKILL);
@@ -93,7 +93,7 @@ TEST_P(Jobs, NobodyOutlivesTheAgent) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
-TEST_P(Jobs, NobodyOutlivesTheKeeper) {
+TEST_P(Jobs, NoProcessOutlivesTheSupervisor) {
   Running running(job(3, {"loop"}), way_);
   running.await_out("ready", 3);
   running.send(SIGKILL);
@@ -132,7 +132,8 @@ TEST_P(Jobs, TheReportSaysWhereTheFlightRecordsAre) {
   EXPECT_THAT(told.out, HasSubstr("rank 1 left no record: it was killed (SIGKILL)"));
 
   arguments.insert(arguments.begin() + 1, {"--log-dir", folder.path() + "/logs"});
-  EXPECT_THAT(run(arguments, way).err, HasSubstr("tutti flight " + folder.path() + "/logs/mine/attempt_0/flight shows"));
+  EXPECT_THAT(run(arguments, way).err,
+              HasSubstr("tutti flight " + folder.path() + "/logs/mine/attempt_0/flight shows"));
 }
 
 // A rank that computes for ever learns from tutti run alone that the others gave up, and writes its record too.
@@ -217,7 +218,7 @@ TEST(FlightCommand, OneDamagedFile) {
   EXPECT_THAT(told.out, HasSubstr("no record from rank 1"));
 }
 
-TEST(FlightCommand, ARecordThatCannotBeWrittenIsToldOf) {
+TEST(FlightCommand, ARecordThatCannotBeWrittenIsReported) {
   const Folder folder;
   std::ofstream(folder.path() + "/file") << "x";
   const Ended ended = run(job(2, {"pair", "1"}), {{"TUTTI_FLIGHT_DIR", folder.path() + "/file/below"}});

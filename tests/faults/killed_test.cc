@@ -159,7 +159,7 @@ TEST_P(Killed, InASubGroup) {
   expect_one_cause(outcomes, victim);
 }
 
-TEST_P(Killed, TheRestGoesOnWithoutIt) {
+TEST_P(Killed, TheOtherRanksContinueWithoutIt) {
   // Another library may still be at the barrier on one rank when the next one hears of the death, which ends that too.
   if (size_ < 3 || !way_.engine.empty()) return;
   const int victim = size_ - 1;

@@ -25,7 +25,7 @@ void sum_of_ones(const Group& world, std::size_t count) {
   check(values.front() == float(world.size()) && values.back() == float(world.size()), "a wrong sum");
 }
 
-TEST(Limits, AHeapThatIsFullSaysHowToGetMoreAndTheGroupLivesOn) {
+TEST(Limits, AFullHeapSaysHowToGetMoreAndTheGroupContinues) {
   const auto outcomes = run_processes(
       2,
       [](Group& world) {

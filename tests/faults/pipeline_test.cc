@@ -48,7 +48,7 @@ class InAStep : public ::testing::TestWithParam<std::tuple<std::string, Schedule
   }
 };
 
-TEST_P(InAStep, AKilledStageIsNamedByItsNeighbours) {
+TEST_P(InAStep, AKilledStageIsNamedByTheAdjacentStages) {
   const auto outcomes = run([] { ::raise(SIGKILL); }, 1000);
   EXPECT_EQ(outcomes[1].signal, SIGKILL);
   for (const std::size_t rank : {0, 2}) {

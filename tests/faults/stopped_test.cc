@@ -105,7 +105,7 @@ TEST_P(Stopped, AWarningComesFirst) {
 }
 
 // A monitored barrier names it and ends nothing: once awake it is told that it came too late, and all go on.
-TEST_P(Stopped, AMonitoredBarrierNamesItAndTheGroupGoesOn) {
+TEST_P(Stopped, AMonitoredBarrierNamesItAndTheGroupContinues) {
   const int victim = size_ - 1;
   const auto body = [&](Group& world) {
     const auto pids = processes_of(world);

@@ -35,7 +35,7 @@ std::string broken_by(const Target& target, Input input) {
 
 class Corpus : public ::testing::TestWithParam<Target> {};
 
-TEST_P(Corpus, AndItsNeighboursKeepTheirPromises) {
+TEST_P(Corpus, AndItsMutationsKeepThePromises) {
   const std::vector<Bytes> corpus = corpus_of(GetParam().name);
   ASSERT_FALSE(corpus.empty());
   EXPECT_EQ(broken_by(GetParam(), {}), "");

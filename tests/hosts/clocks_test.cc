@@ -41,7 +41,7 @@ TEST_F(Clocks, AnHourApartDoNotHideTheCause) {
   EXPECT_THAT(there.err, AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("was killed by SIGSEGV")));
 }
 
-TEST_F(Clocks, TheDoctorTellsHowFarApartTheyAre) {
+TEST_F(Clocks, TheDoctorReportsHowFarApartTheyAre) {
   const auto doctor = [](const char* number) {
     return Arguments{"doctor", "--nnodes", "2", "--node-rank", number, "--master-addr", Hosts::address(0)};
   };

@@ -89,7 +89,7 @@ TEST_F(DoctorOfFour, NamesTheSlowPairs) {
                 MatchesRegex("WARN .*/s back: [0-9]+ % of the median of all pairs .*ethtool.*"));
 }
 
-TEST_F(Doctor, GoesOnWithThoseWhoCame) {
+TEST_F(Doctor, ContinuesWithTheNodesThatJoined) {
   Running first = doctor(0, {"--timeout", "3s"}), second = doctor(1, {"--timeout", "3s"});
   const Ended ended = first.wait();
   EXPECT_EQ(ended.code, 1);
@@ -112,7 +112,7 @@ TEST_F(Doctor, ThatCannotReachTheFirstHostSaysSo) {
   EXPECT_THAT(line_with(ended.out, "FAIL  rendezvous"), ContainsRegex(" after [3-9][.0-9]* s of 3 s"));
 }
 
-TEST_F(Doctor, WithAnotherSecretIsToldSo) {
+TEST_F(Doctor, WithAnotherSecretIsRejectedWithTheReason) {
   Running first = doctor(0, {"--timeout", "4s"});
   const Ended refused = doctor(1, {}, {{"TUTTI_SECRET", "the wrong word, of more than twenty characters"}}).wait();
   EXPECT_EQ(refused.code, 1);
@@ -210,7 +210,7 @@ TEST_F(Doctor, OneHost) {
                                HasSubstr("a heap of 900 TiB")));
 }
 
-TEST(DoctorUsage, IsToldInASentence) {
+TEST(DoctorUsage, IsReportedInASentence) {
   const auto told = [](const Arguments& arguments) {
     const Ended ended = run(arguments);
     EXPECT_EQ(ended.code, 2) << ended.err;
@@ -296,7 +296,7 @@ TEST_F(DoctorOfAList, AnotherReleaseIsALine) {
   EXPECT_THAT(ended.out, HasSubstr(", for 1 rank\n"));
 }
 
-TEST_F(DoctorOfAList, WithNobodyLeftThatIsTheReport) {
+TEST_F(DoctorOfAList, ReportsEachHostWhenNoneCanBeReached) {
   const std::string none = "echo 'no route' >&2; exit 255";
   const Ended ended = doctor("a\nb\n", none);
   EXPECT_EQ(ended.code, 1) << ended.err;

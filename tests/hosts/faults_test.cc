@@ -64,7 +64,7 @@ TEST_F(Faults, AnExitCodePassesThrough) {
 }
 
 // It says that all is well and goes, while the others still count on it.
-TEST_F(Faults, ARankThatLeavesEarlyWithoutAWordIsNamed) {
+TEST_F(Faults, ARankThatExitsEarlyWithoutLeavingIsNamed) {
   const Both ended = run_with({"exit", "2", "0"});
   EXPECT_NE(ended.here.code, 0);
   EXPECT_NE(ended.there.code, 0);
@@ -102,7 +102,7 @@ TEST_F(Faults, TheRanksOfTheOtherNodeNameTheOneThatDied) {
               AllOf(HasSubstr("all_reduce #"), HasSubstr("rank 2 (pid "), HasSubstr("was killed by SIGKILL")));
 }
 
-TEST_F(Faults, ARankWithoutMemoryIsToldFromOneThatWasKilled) {
+TEST_F(Faults, ARankWithoutMemoryIsDistinguishedFromAKilledOne) {
 #if TUTTI_ASAN
   GTEST_SKIP() << "ASan's own memory exceeds the limit, and the agent ends first";
 #endif
@@ -126,7 +126,7 @@ TEST_F(Faults, ARankWithoutMemoryIsToldFromOneThatWasKilled) {
                               "batches, or a higher memory limit")));
 }
 
-TEST_F(Faults, ARankThatIsStoppedIsToldAtOnce) {
+TEST_F(Faults, AStoppedRankIsReportedAtOnce) {
   const Arguments program = {faulty(), "stop", "2"};
   Running first = start(0, node(0, 2, "2", program)), second = start(1, node(1, 2, "2", program));
   second.await_err("is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT ");
@@ -140,7 +140,7 @@ TEST_F(Faults, ARankThatIsStoppedIsToldAtOnce) {
 
 class Hangs : public Faults, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(Hangs, AreToldAndTheStackOfTheOneThatTheOthersWaitForIsKept) {
+TEST_P(Hangs, AreReportedWithTheStackOfTheRankThatTheOthersWaitFor) {
   const Both ended = run_with({GetParam(), "2"}, {"--hang-timeout", "2s"});
   EXPECT_EQ(ended.here.code, 124);
   EXPECT_EQ(ended.there.code, 124);
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Hangs, ::testing::Values("spin", "lock", "wait"),
 
 // The others of its node wait for it, and so does the other node, which sees only that all its ranks wait. Half a
 // minute: who is slow for less is not told.
-TEST_F(Faults, ARankThatIsSlowIsToldWithWhatItUsesAndStandsInTheStatusOfBothNodes) {
+TEST_F(Faults, AStragglerIsReportedWithItsUsageAndInTheStatusOfBothNodes) {
   const Arguments program = {"--job-id", "slow", faulty(), "slow", "2", "60"};
   Running first = start(0, node(0, 2, "2", program)), second = start(1, node(1, 2, "2", program));
   second.await_err("rank 2 (pid ");
@@ -178,7 +178,7 @@ TEST_F(Faults, ARankThatIsSlowIsToldWithWhatItUsesAndStandsInTheStatusOfBothNode
 }
 
 // As the scheduler of a site does it, or another program on the same cores.
-TEST_F(Faults, ARankThatGetsTooLittleOfACoreIsToldFromOneThatHasMuchToDo) {
+TEST_F(Faults, ARankStarvedOfCpuIsDistinguishedFromABusyOne) {
   const auto group = Cgroup::make("cpu");
   if (!group.ok()) GTEST_SKIP() << group.error().detail;
   must((*group)->limit_processor(0.03));

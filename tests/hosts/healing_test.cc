@@ -23,7 +23,7 @@ class Healing : public OnHosts {
   }
 };
 
-TEST_F(Healing, AJobThatLosesAHostGoesOnWithTheRestAndTakesItBack) {
+TEST_F(Healing, AJobThatLosesAHostContinuesAndTakesItBack) {
   Running a = elastic(0, "2:3"), b = elastic(1, "2:3");
   {
     Running c = elastic(2, "2:3");

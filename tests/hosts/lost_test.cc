@@ -25,7 +25,7 @@ TEST_F(Lost, ANodeWithoutPowerIsNamed) {
   EXPECT_THAT(here.err, HasSubstr("node 1 (node-b) is lost: no heartbeat of its agent arrived for "));
 }
 
-TEST_F(Lost, AKilledAgentLeavesNobodyAndIsNamed) {
+TEST_F(Lost, AKilledAgentLeavesNoProcessAndIsNamed) {
   Running first = start(0, node(0, 2, "2", {worker(), "pause"})),
           second = start(1, node(1, 2, "2", {worker(), "pause"}));
   first.await_out("ready", 2);

@@ -63,7 +63,7 @@ TEST_F(LostMemory, OfANodeIsRestoredOnASpare) {
 }
 
 // With fewer ranks than before: close, and not from the start.
-TEST_F(LostMemory, IsDealtOutToThoseThatAreLeft) {
+TEST_F(LostMemory, IsReshardedToTheRanksThatAreLeft) {
   Running a = train(0, "1:2", "2", {"pause=50"}), b = train(1, "1:2", "1", {"pause=50"});
   a.await_out("step 12 of 3");
   must(hosts().power_off(1));
@@ -85,7 +85,7 @@ class OwnFolders : public OnHosts {
   }
 };
 
-TEST_F(OwnFolders, AJobGoesOnFromThemAndNamesTheLostOne) {
+TEST_F(OwnFolders, AJobResumesFromThemAndNamesTheLostOne) {
   {
     Running a = train(0, {"die=25:3"}), b = train(1, {"die=25:3"});
     EXPECT_NE(a.wait().code, 0);

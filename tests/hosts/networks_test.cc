@@ -33,7 +33,7 @@ class Networks : public OnHosts {
 
 // Each machine has a bridge for its containers, under the same address: what rank 0 tells of itself is, on the other
 // host, the other host.
-TEST_F(Networks, ABridgeThatEachHostHasIsToldFromARankThatIsGone) {
+TEST_F(Networks, ABridgeThatEachHostHasIsDistinguishedFromALostRank) {
   for (const int host : {0, 1})
     must(hosts()
              .shell(host,

@@ -51,7 +51,7 @@ class Resolver : public OnHosts {
   }
 };
 
-TEST_F(Resolver, ThatIsSlowIsToldAndTheJobRuns) {
+TEST_F(Resolver, ThatIsSlowIsReportedAndTheJobRuns) {
   const auto server = serve(0, "3");
   Running first = start(0, node_at("head.cluster", 0, 2, "1", {world(), "once"})),
           second = start(1, node(1, 2, "1", {world(), "once"}));
@@ -65,7 +65,7 @@ TEST_F(Resolver, ThatIsSlowIsToldAndTheJobRuns) {
   end(*server);
 }
 
-TEST_F(Resolver, ThatNeverAnswersIsToldOnTheNodeThatAsksIt) {
+TEST_F(Resolver, ThatNeverAnswersIsReportedOnTheNodeThatAsksIt) {
   for (const int host : {0, 1}) {
     const auto server = serve(host, "-1", "options timeout:1 attempts:2\\n");
     const Ended ended =

@@ -115,7 +115,7 @@ TEST_F(Rounds, TwoNodesThatLoseEachOtherSayItOnBothSides) {
                                    "no heartbeat was answered for 2."));
 }
 
-TEST_F(Rounds, AMinorityNeverGoesOn) {
+TEST_F(Rounds, AMinorityNeverContinues) {
   Running a = start(0, elastic("1:3", rank())), b = start(1, elastic("1:3", rank())),
           c = start(2, elastic("1:3", rank()));
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
@@ -208,7 +208,7 @@ TEST_F(Rounds, TheHostOfTheStoreWithoutPowerIsDoneWithout) {
                                           HasSubstr("the store of the job is now served here, at 10.77.0.")));
 }
 
-TEST_F(Rounds, OfTwoNodesTheOtherGoesOnAloneOnceTheFirstHasEnded) {
+TEST_F(Rounds, OfTwoNodesTheSecondContinuesAloneAfterTheFirstHasEnded) {
   Running a = start(0, elastic("1:2", rank())), b = start(1, elastic("1:2", rank()));
   a.await_out("world 2 in ");
   b.await_out("world 2 in ");

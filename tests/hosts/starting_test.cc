@@ -27,7 +27,7 @@ TEST_F(Starting, TwoNodesOfEightAndTwoRanks) {
 }
 
 // Gloo and NCCL would look up the host's own name, which is 127.0.1.1 on Debian.
-TEST_F(Starting, OtherLibrariesAreToldTheNetworkOfTheJob) {
+TEST_F(Starting, OtherLibrariesGetTheNetworkOfTheJob) {
   const Arguments print = {"sh", "-c", "echo $GLOO_SOCKET_IFNAME $TP_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"};
   const std::map<std::string, std::string> own_choice = {{"NCCL_SOCKET_IFNAME", "ib0"}};
   Running first = start(0, node(0, 2, "1", print), own_choice), second = start(1, node(1, 2, "1", print), own_choice);
@@ -108,7 +108,7 @@ TEST_F(Starting, APortThatIsTakenNamesItsHolder) {
 }
 
 // Another job at the same port, with a secret of its own: both sides of the mix-up are told.
-TEST_F(Starting, ASecondJobAtTheSamePortIsToldApart) {
+TEST_F(Starting, ASecondJobAtTheSamePortIsRejectedOnBothSides) {
   Running other = start(0, node(0, 2, "1", {"--job-id", "mine", worker(), "print"}));
   other.await_err("node 1");  // it waits for its second node
   const Ended stray = start(1, node(1, 2, "1", {"--job-id", "yours", worker(), "print"})).wait();

@@ -41,7 +41,7 @@ TEST_F(Strangers, DoNotDisturbAJobThatStarts) {
   stranger.wait();
 }
 
-TEST_F(Strangers, WithAnotherSecretAreToldSo) {
+TEST_F(Strangers, WithAnotherSecretAreRejectedWithTheReason) {
   Running first = start(0, node(0, 2, "1", {worker(), "pause"})),
           second = start(1, node(1, 2, "1", {worker(), "pause"}));
   first.await_out("ready");

@@ -51,7 +51,7 @@ TEST(Places, BoundRanksMayRunOnTheirCoresAlone) {
               HasSubstr("--bind needs core, socket, numa or none, not 'cores'"));
 }
 
-TEST(Places, RanksThatShareACoreAreTold) {
+TEST(Places, RanksThatShareACoreAreReported) {
   const int cores = count_of(allowed_cores());
   const Ended ended = run({"run", "-q", "-n", std::to_string(2 * cores + 1), "--bind", "core", "true"});
   EXPECT_EQ(ended.code, 0);
@@ -100,7 +100,7 @@ TEST(Torchrun, ItsSpellingsAndVariablesAreUnderstood) {
               Not(HasSubstr("PET_NPROC_PER_NODE")));
 }
 
-TEST(Torchrun, TheEndpointBeatsTheMaster) {
+TEST(Torchrun, TheEndpointOverridesTheMaster) {
   const Arguments program = {worker(), "env", "MASTER_ADDR", "MASTER_PORT"};
   const test::ReservedPort port;
   const std::string place = "localhost:" + port.text();
@@ -112,7 +112,7 @@ TEST(Torchrun, TheEndpointBeatsTheMaster) {
   EXPECT_EQ(run_with(options, program).out, expected);
 }
 
-TEST(Torchrun, WhatChangesNothingHereIsToldInOneWarning) {
+TEST(Torchrun, OptionsWithoutEffectAreReportedInOneWarning) {
   const Ended ended = run_with(
       {"--monitor_interval=5", "--start-method", "spawn", "--event-log-handler", "null", "--logs_specs", "default",
        "--signals-to-handle=SIGTERM", "--use-env", "--rdzv-conf", "close_timeout=3,read_timeout=60"},

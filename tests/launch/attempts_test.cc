@@ -82,7 +82,7 @@ TEST(Attempts, HelpersOfAnAttemptDoNotReachTheNext) {
 }
 
 // The ranks of the second attempt meet through the store of the same agent.
-TEST(Attempts, AWorldIsBuiltAnew) {
+TEST(Attempts, TheWorldIsBuiltAgainAfterARestart) {
   const Ended ended =
       run({"run", "-n", "3", "--max-restarts", "1", "--restart-pause", "1ms", TUTTI_TEST_WORLD, "heal", "1"});
   EXPECT_EQ(ended.code, 0) << ended.err;

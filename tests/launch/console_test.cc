@@ -36,7 +36,7 @@ TEST(Console, PrefixesWholeLinesAndKeepsTheStreamsApart) {
                                Not(HasSubstr("out"))));
 }
 
-TEST(Console, WhoGetsWhatIsSaidBeforeTheRanksSayAnything) {
+TEST(Console, TheRankTableComesBeforeTheOutputOfTheRanks) {
   Running job({"run", "-n", "6", "echo", "first"}, {}, {}, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
   const Ended ended = job.wait();
   const std::vector<std::string> lines = lines_of(ended.out);
@@ -133,7 +133,7 @@ TEST(Console, ASlowReaderLosesNothing) {
   EXPECT_EQ(ended.out.size(), 2u * 100000 * 100);
 }
 
-TEST(Console, AStoppedReaderHoldsNobodyUp) {
+TEST(Console, AStoppedReaderDelaysNoRank) {
   const Folder folder;
   Running running({"run", "-n", "2", "-q", "--timeout", "50s", worker(), "flood", "200000", folder.path()});
   running.stop_reading();
@@ -151,7 +151,7 @@ TEST(Console, AReaderThatWentAwayEndsTheJobAsInAnyPipeline) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
-TEST(Console, AReaderThatWentAwayHoldsNobodyUpWhoKeepsALog) {
+TEST(Console, AReaderThatIsGoneDelaysNoRankThatWritesALog) {
   const Folder folder;
   Running running({"run", "-n", "2", "--log-dir", folder.path(), "--job-id", "j", worker(), "flood", "100000"});
   running.close_output();
@@ -161,7 +161,7 @@ TEST(Console, AReaderThatWentAwayHoldsNobodyUpWhoKeepsALog) {
   EXPECT_EQ(read_file(folder.path() + "/j/attempt_0/rank_1/stdout.log").size(), 100000u * 100);
 }
 
-TEST(Console, AFullDiskIsToldAndTheJobGoesOn) {
+TEST(Console, AFullDiskIsReportedAndTheJobContinues) {
   const Folder folder;
   const Ended ended = run({"run", "-q", "--no-prefix", "sh", "-c",
                            std::string(TUTTI_TEST_COMMAND) + " run -n 2 " + worker() + " flood 1000 " + folder.path() +
@@ -174,7 +174,7 @@ TEST(Console, AFullDiskIsToldAndTheJobGoesOn) {
 }
 
 // Every command answers through the same place; `run --help` is longer than a buffer, `status` fails by itself.
-TEST(Console, AnAnswerThatNobodyTakesIsNoSuccess) {
+TEST(Console, OutputThatCannotBeWrittenIsNoSuccess) {
   for (const auto& [words, code] : {std::pair("--version", 1),
                                     {"--help", 1},
                                     {"run --help", 1},
@@ -194,7 +194,7 @@ TEST(Console, AnAnswerThatNobodyTakesIsNoSuccess) {
 }
 
 // ulimit -f: the kernel's signal for it would end the agent, and with it the job.
-TEST(Console, ALogAtTheFileSizeLimitIsToldAndTheJobGoesOn) {
+TEST(Console, ALogAtTheFileSizeLimitIsReportedAndTheJobContinues) {
   const Folder folder;
   const Ended ended = run({"run", "-q", "--no-prefix", "sh", "-c",
                            "ulimit -f 8; " + std::string(TUTTI_TEST_COMMAND) + " run --log-dir " + folder.path() +

@@ -44,7 +44,7 @@ TEST_F(Elastic, ANodeThatIsLostIsDoneWithoutAndTakenBack) {
 }
 
 // The second node becomes node 0, and the third one then has the number with which the second began.
-TEST_F(Elastic, StatusTellsNodesApartByTheirPresentNumbers) {
+TEST_F(Elastic, StatusShowsTheCurrentNumbersOfTheNodes) {
   const std::string name = folder_.path().substr(folder_.path().rfind('/') + 1);  // no other test's job has it
   const Arguments program = with({"--job-id", name}, rank());
   Running first(node("1:2", program), secret_);
@@ -120,7 +120,7 @@ TEST_F(Elastic, AFaultOnOneNodeRestartsAll) {
 }
 
 // Its ranks save with all others at one step, as they must; then the others go on from there without it.
-TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
+TEST_F(Elastic, ANodeThatGetsAStopSignalSavesAndLeaves) {
   const Arguments program = with({"-n", "2"}, resuming("1000000000"));
   Running first(node("1:2", program), secret_);
   first.await_out("on 2 ranks");
@@ -145,7 +145,7 @@ TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
 }
 
 // The one that serves the store is no exception: another one has a copy, and serves from then on.
-TEST_F(Elastic, TheFirstNodeThatIsToldToStopSavesAndLeavesToo) {
+TEST_F(Elastic, TheFirstNodeThatGetsAStopSignalSavesAndLeavesToo) {
   const Arguments program = resuming("1000000000");
   Running first(node("1:2", program), secret_);
   first.await_out("on 1 ranks");
@@ -182,7 +182,7 @@ TEST_F(Elastic, WithTheFailoverSwitchedOffTheJobEndsWithTheNodeThatServesItsStor
 }
 
 // Nobody has failed, so nobody is broken off: the ranks of all nodes save at one step, and go on from there.
-TEST_F(Elastic, WhoIsThereSavesForANodeThatComes) {
+TEST_F(Elastic, TheRunningNodesSaveForANodeThatJoins) {
   const Arguments program =
       with({"sh", "-c", "echo \"world $WORLD_SIZE\"; exec \"$0\" \"$@\""}, resuming("1000000000"));
   Running first(node("2:3", program), secret_), second(node("2:3", program), secret_);
@@ -205,7 +205,7 @@ TEST_F(Elastic, WhoIsThereSavesForANodeThatComes) {
   EXPECT_THAT(out, HasSubstr("from step " + step + " on 3 ranks"));
 }
 
-TEST_F(Elastic, TooFewToGoOnSaveAndEndTogether) {
+TEST_F(Elastic, TooFewNodesToContinueSaveAndEndTogether) {
   const Arguments program = resuming("1000000000");
   Running first(node("2:3", program), secret_), second(node("2:3", program), secret_);
   await_next_save();
@@ -216,7 +216,7 @@ TEST_F(Elastic, TooFewToGoOnSaveAndEndTogether) {
   EXPECT_THAT(ended.err, Not(HasSubstr("has left")));
 }
 
-TEST_F(Elastic, OtherNumbersOfNodesAreTold) {
+TEST_F(Elastic, OtherNumbersOfNodesAreRejected) {
   Running first(node("1:2", rank()), secret_);
   first.await_out("world 1 in 0");
   const Ended ended = run(node("1:3", rank()), secret_);
@@ -226,7 +226,7 @@ TEST_F(Elastic, OtherNumbersOfNodesAreTold) {
   EXPECT_EQ(first.wait().code, 0) << "a latecomer that does not fit disturbs nobody";
 }
 
-TEST_F(Elastic, WrongUseIsTold) {
+TEST_F(Elastic, WrongUsageIsReported) {
   const auto told = [&](const Arguments& rest) {
     Arguments arguments = {"run"};
     arguments.insert(arguments.end(), rest.begin(), rest.end());

@@ -43,7 +43,7 @@ TEST(Failure, NamesTheSignal) {
               AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("not at fault: rank 1")));
 }
 
-TEST(Failure, TellsWhoFailedAsWellFromWhoWasStopped) {
+TEST(Failure, DistinguishesRanksThatFailedAsWellFromStoppedOnes) {
   const Folder folder;
   const std::string script =
       "case $RANK in 0) exit 3 ;; "
@@ -89,7 +89,7 @@ int left_in(const std::string& folder) {
 }
 
 // Reading it would never end.
-TEST(Failure, AnErrorFileThatIsAPipeHoldsNobodyUp) {
+TEST(Failure, AnErrorFileThatIsAPipeDelaysNoRank) {
   const Folder folder;
   const Ended ended = run({"run", "-n", "2", "sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; exit 3"},
                           {{"TMPDIR", folder.path()}, {"XDG_RUNTIME_DIR", ""}});
@@ -126,7 +126,7 @@ TEST(Failure, TimeLimit) {
 // Every way to kill the launcher, with ranks that have started daemons.
 class KilledLauncher : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(KilledLauncher, LeavesNobody) {
+TEST_P(KilledLauncher, LeavesNoProcess) {
   const Folder folder;
   Running running({"run", "-n", "2", worker(), "daemon", folder.path(), "stay"});
   running.await_out("ready", 2);
@@ -229,7 +229,7 @@ TEST(Signals, TheSecondOneKillsAnAgentThatIsStopped) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
-TEST(Failure, NoFileStaysBehindAKilledAgentOrKeeper) {
+TEST(Failure, NoFileStaysBehindAKilledAgentOrSupervisor) {
   for (const std::string killed : {"agent", "supervisor", "both"}) {
     const Folder folder;
     const bool writes = killed != "both";  // then nobody is left to remove it
@@ -247,7 +247,7 @@ TEST(Failure, NoFileStaysBehindAKilledAgentOrKeeper) {
   }
 }
 
-TEST(Failure, RanksThatSavedUnaskedAreTold) {
+TEST(Failure, RanksThatSavedUnaskedAreReported) {
   const Ended unasked = run({"run", "-n", "2", "-q", "sh", "-c", "exit $((RANK * 75))"});
   EXPECT_EQ(unasked.code, 75);
   EXPECT_THAT(unasked.err, HasSubstr("rank 1 left with code 75: their state is saved, and the job can be started again "

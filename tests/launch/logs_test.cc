@@ -35,7 +35,7 @@ TEST(Logs, ShowWhatIsGraveEnough) {
 }
 
 // The agent must not wait for its reader, and the words for people come first.
-TEST(Logs, APipeInThePlaceOfTheReportKeepsNobodyWaiting) {
+TEST(Logs, APipeInThePlaceOfTheReportDelaysNoRank) {
   const Folder folder;
   const std::string report = folder.path() + "/j/attempt_0/report.json", other = folder.path() + "/other.json";
   const Ended ended = run({"run", "-q", "--log-dir", folder.path(), "--job-id", "j", "--report", other, "--", "/bin/sh",

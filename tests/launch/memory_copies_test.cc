@@ -75,7 +75,7 @@ TEST(MemoryCopies, WithoutAnAgentTheyAreRefused) {
   EXPECT_THAT(ended.err, HasSubstr("copies of the state in memory are kept by the agent of tutti run"));
 }
 
-TEST(MemoryCopies, ThatNobodyWillUseAreTold) {
+TEST(MemoryCopies, WithoutRestartsAreReportedAsUnused) {
   EXPECT_THAT(train({}, {"steps=2", "copies=1"}).err,
               HasSubstr("copies in memory have no effect: --max-restarts of tutti run is 0"));
   EXPECT_THAT(train({"--max-restarts", "1"}, {"steps=2", "copies=1"}).err,

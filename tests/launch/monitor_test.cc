@@ -52,7 +52,7 @@ TEST(Watched, ACrashIsTracedToItsLine) {
   EXPECT_EQ(json["ranks"][1]["role"], "culprit");
 }
 
-TEST(Watched, WhoIsStillWritingItsCoreIsTheCauseAndNotWhoEndedFirst) {
+TEST(Watched, ARankThatStillWritesItsCoreIsTheCauseNotTheFirstToExit) {
   const Folder folder;
   const Ended ended = run({"run", "-n", "2", TUTTI_TEST_WATCHED, "core", "1", folder.path() + "/dying"});
   EXPECT_EQ(ended.code, 128 + SIGSEGV);
@@ -60,7 +60,7 @@ TEST(Watched, WhoIsStillWritingItsCoreIsTheCauseAndNotWhoEndedFirst) {
                                HasSubstr("failed as well, because of it or by itself: rank 0 exited with code 3")));
 }
 
-TEST(Watched, AnExceptionIsToldInItsWords) {
+TEST(Watched, AnExceptionIsReportedWithItsMessage) {
   const Folder folder;
   const Ended ended =
       run({"run", "-n", "2", "--log-dir", folder.path(), "--job-id", "j", TUTTI_TEST_WATCHED, "throw", "0"});
@@ -70,7 +70,7 @@ TEST(Watched, AnExceptionIsToldInItsWords) {
   EXPECT_EQ(nlohmann::json::parse(read_file(folder.path() + "/j/attempt_0/report.json"))["message"], "the loss is NaN");
 }
 
-TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
+TEST(Watched, AHangIsReportedWithTheRankThatTheOthersWaitFor) {
   const Folder folder;
   const Ended ended = run({"run", "-n", "3", "--hang-timeout", "2s", TUTTI_TEST_WATCHED, "loop", "2"},
                           {{"TUTTI_FLIGHT_DIR", folder.path()}});
@@ -114,7 +114,7 @@ TEST(Watched, StacksAreNotWrittenToAFolderOfOthers) {
   EXPECT_EQ(read_file(victim), "precious");
 }
 
-TEST(Watched, AHangOnAnotherNodeIsBlamedThere) {
+TEST(Watched, AHangIsBlamedOnTheNodeThatCausesIt) {
   const Folder folder;
   const test::ReservedPort port;
   const auto node = [&](const char* number) {
@@ -148,7 +148,7 @@ TEST(Watched, AHangOnAnotherNodeIsBlamedThere) {
                     HasSubstr("loop_in_a_function")));
 }
 
-TEST(Watched, AStoppedRankIsToldAtOnceAndThatItGoesOn) {
+TEST(Watched, AStoppedRankIsReportedAtOnceAndWhenItContinues) {
   Running running({"run", "-n", "2", TUTTI_TEST_WATCHED, "run"});
   running.await_out("five steps", 2);
   const std::vector<pid_t> workers = children_of(running.agent());

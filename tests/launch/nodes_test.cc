@@ -157,7 +157,7 @@ TEST_F(Nodes, AnAgentThatWasStoppedHearsWhyTheJobEndedBeforeItBlamesItsRanks) {
                     Not(HasSubstr("the job failed: rank 1"))));
 }
 
-TEST_F(Nodes, ACoordinatorThatWasStoppedBlamesNobodyElse) {
+TEST_F(Nodes, ACoordinatorThatWasStoppedBlamesNoOtherNode) {
   const Arguments program = {"--node-timeout", "1s", "--", worker(), "pause"};
   Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
   first.await_out("ready");
@@ -224,7 +224,7 @@ TEST_F(Nodes, AWrongSecretIsRefused) {
   EXPECT_EQ(first.wait().code, 143);
 }
 
-TEST_F(Nodes, ContradictionsAreTold) {
+TEST_F(Nodes, ContradictionsAreReported) {
   const Arguments program = {worker(), "print"};
   Running first(node(0, 2, "2,1", program), secret_), second(node(1, 2, "2,3", program), secret_);
   EXPECT_EQ(first.wait().code, 2);
@@ -256,7 +256,7 @@ TEST_F(Nodes, TwoOfOneNumber) {
   EXPECT_EQ(other.wait().code, 2);
 }
 
-TEST_F(Nodes, ATwinOfANodeOfARunningJobIsToldAtOnceAndDisturbsNobody) {
+TEST_F(Nodes, ADuplicateOfARunningNodeIsRejectedAtOnceAndTheJobContinues) {
   // Only by hearing the second again: by patience it would take as long as that may be silent.
   const Arguments program = {"--node-timeout", "10min", worker(), "pause"};
   Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
@@ -284,7 +284,7 @@ TEST_F(Nodes, TwoOfNodeZeroOnOneHost) {
   EXPECT_THAT(told.err, AllOf(HasSubstr("was rejected: node 0 ("), HasSubstr(pid)));
 }
 
-TEST_F(Nodes, DifferentNumbersOfNodesAreToldToAll) {
+TEST_F(Nodes, DifferentNumbersOfNodesAreReportedToAllNodes) {
   const Arguments program = {worker(), "print"};
   Running first(node(0, 2, "1", program), secret_), second(node(1, 3, "1", program), secret_);
   for (Running* running : {&first, &second}) {
@@ -294,7 +294,7 @@ TEST_F(Nodes, DifferentNumbersOfNodesAreToldToAll) {
   }
 }
 
-TEST_F(Nodes, AKilledKeeperLeavesNobodyWaiting) {
+TEST_F(Nodes, AfterAKilledSupervisorNoProcessWaits) {
   Running first(node(0, 2, "1", {worker(), "print"}), secret_);
   ASSERT_GT(first.agent(), 0);
   first.send(SIGKILL);
@@ -314,7 +314,7 @@ TEST_F(Nodes, ANodeThatCannotStartItsRanksEndsAllWithItsCode) {
                     HasSubstr(": /dev/null is there, and is no folder")));
 }
 
-TEST(NodesUsage, IsToldInASentence) {
+TEST(NodesUsage, IsReportedInASentence) {
   const auto told = [](const Arguments& arguments, const std::string& nodes = "") {
     const Ended ended = run(arguments, {{"TUTTI_SECRET", ""}, {"PET_NNODES", nodes}});
     EXPECT_EQ(ended.code, 2) << ended.err;

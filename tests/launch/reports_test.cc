@@ -39,7 +39,7 @@ TEST_F(Reports, OfAJobThatEndedWellTakeThePlaceOfAnOldOne) {
   EXPECT_FALSE(told.contains("failure"));
 }
 
-TEST_F(Reports, OfAJobThatHealedTellOfItsEnd) {
+TEST_F(Reports, OfARestartedJobDescribeItsEnd) {
   EXPECT_EQ(run({"run", "-q", "--max-restarts", "1", "--restart-pause", "1ms", "--report", path("r"), worker(), "heal",
                  "0", "1"})
                 .code,

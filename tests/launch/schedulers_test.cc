@@ -28,7 +28,7 @@ Variables under_mpirun(int node) {
           {"TUTTI_SECRET", "a word that all nodes know"}};
 }
 
-TEST(InScheduler, MpirunTellsNodesAndNumbers) {
+TEST(InScheduler, MpirunProvidesNodesAndNumbers) {
   const test::ReservedPort master, store;
   const std::vector<std::string> command = {"run",         "-n",           "2",          "--master-port",
                                             master.text(), "--store-port", store.text(), worker(),
@@ -63,7 +63,7 @@ TEST(InScheduler, WhatTheUserSaysWins) {
             "[0] WORLD_SIZE=1\n");
 }
 
-TEST(InScheduler, SeveralLaunchersOnANodeAreToldUnlessMeant) {
+TEST(InScheduler, SeveralLaunchersOnANodeAreReportedUnlessMeant) {
   Variables variables = under_mpirun(1);
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
   variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "1";

@@ -91,7 +91,7 @@ TEST(OnHosts, ARanksCodeIsTheJobsEvenIfItLooksLikeOneOfSsh) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("rank 1 "), Not(HasSubstr("connection to")), Not(HasSubstr("SIGTERM"))));
 }
 
-TEST(OnHosts, ASessionThatBreaksOffIsTold) {
+TEST(OnHosts, ASessionThatBreaksOffIsReported) {
   const auto broken_by = [](const std::string& how) {
     const Folder folder;
     const std::string began = folder.path() + "/began";
@@ -155,7 +155,7 @@ TEST(OnHosts, AHelperInTheBackgroundIsNotWaitedFor) {
   EXPECT_THAT(ended.out, HasSubstr("[0] out 0\n[0] last line without an end\n"));
 }
 
-TEST(OnHosts, AHostThatHearsNothingMoreKeepsNobodyAtTheThirdSignal) {
+TEST(OnHosts, AThirdSignalEndsTheWaitForAnUnresponsiveHost) {
   const Folder folder;
   const std::string rsh =
       script(folder, R"(echo 'TUTTI-NODE {"version":")" TUTTI_VERSION R"(","host":"a","address":"",)"
@@ -235,7 +235,7 @@ TEST(OnHosts, AFolderThatIsMissingOverThereIsNamed) {
   EXPECT_THAT(run({"node", "x"}).err, HasSubstr("it takes no arguments"));
 }
 
-TEST(OnHosts, ContradictionsAreTold) {
+TEST(OnHosts, ContradictionsAreReported) {
   const auto told = [](std::vector<std::string> options) {
     options.insert(options.begin(), "run");
     options.insert(options.end(), {worker(), "print"});

@@ -37,7 +37,7 @@ std::vector<std::string> resume(const std::string& ranks, const std::string& fil
   return arguments;
 }
 
-TEST(ToldToStop, AllRanksSaveAtOneStepAndTheJobGoesOnFromThere) {
+TEST(StopRequest, AllRanksSaveAtOneStepAndTheJobResumesFromThere) {
   for (const int signal : {SIGTERM, SIGUSR1}) {
     const Folder folder;
     const std::string file = folder.path() + "/state";
@@ -63,7 +63,7 @@ TEST(ToldToStop, AllRanksSaveAtOneStepAndTheJobGoesOnFromThere) {
 }
 
 // SIGUSR1 and SIGUSR2 end a process that has no handler for them, so the agent holds them back until there is one.
-TEST(ToldToStop, ASignalWaitsForItsHandler) {
+TEST(StopRequest, ASignalWaitsForItsHandler) {
   const Folder folder;
   const std::string go = folder.path() + "/go";
   Running running({"run", "-n", "2", "python3", "-c",
@@ -83,7 +83,7 @@ TEST(ToldToStop, ASignalWaitsForItsHandler) {
 }
 
 // It must not end the ranks, and a restart must not train on past the scheduler's time limit.
-TEST(ToldToStop, ARequestBeforeTheProgramHasBegunIsRemembered) {
+TEST(StopRequest, ARequestBeforeTheProgramHasBegunIsRemembered) {
   const Folder folder;
   const std::string go = folder.path() + "/go", slow = folder.path() + "/slow", file = folder.path() + "/state";
   std::ofstream(slow) << "#!/bin/sh\necho ready\nwhile [ ! -e " << go << " ]; do sleep 0.01; done\nexec \"$@\"\n";
@@ -98,7 +98,7 @@ TEST(ToldToStop, ARequestBeforeTheProgramHasBegunIsRemembered) {
   EXPECT_THAT(ended.out, HasSubstr("saved at step "));
 }
 
-TEST(ToldToStop, ARankThatFailsAfterwardsIsNotRestarted) {
+TEST(StopRequest, ARankThatFailsAfterwardsIsNotRestarted) {
   Running running({"run", "-n", "2", "--max-restarts", "3", "sh", "-c",
                    "trap 'exit 9' USR1; echo ready; while :; do sleep 0.01; done"});
   running.await_out("ready", 2);
@@ -108,7 +108,7 @@ TEST(ToldToStop, ARankThatFailsAfterwardsIsNotRestarted) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("no restart: the job was asked to stop\n"), Not(HasSubstr("restart 1"))));
 }
 
-TEST(ToldToStop, OneRankIsEnough) {
+TEST(StopRequest, OneRankIsEnough) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   Running running(resume("2", file, kEndless));
@@ -124,7 +124,7 @@ TEST(ToldToStop, OneRankIsEnough) {
   EXPECT_THAT(ended.out, HasSubstr("[0] saved at step "));
 }
 
-TEST(ToldToStop, ASecondSignalLeavesAtOnce) {
+TEST(StopRequest, ASecondSignalLeavesAtOnce) {
   Running running({"run", "-n", "2", "--signal-grace", "10min", TUTTI_TEST_WORLD, "deaf"});
   running.await_out("listening", 2);
   running.send(SIGTERM);
@@ -134,7 +134,7 @@ TEST(ToldToStop, ASecondSignalLeavesAtOnce) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
-TEST(ToldToStop, WithoutAnAgentTooButNotForTwoAtOnce) {
+TEST(StopRequest, WithoutAnAgentTooButNotForTwoAtOnce) {
   int out[2];
   ASSERT_EQ(pipe(out), 0);
   const pid_t pid = fork();
@@ -158,7 +158,7 @@ TEST(ToldToStop, WithoutAnAgentTooButNotForTwoAtOnce) {
   EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
 }
 
-TEST(Resume, ARestartAfterACrashGoesOnFromTheLastSave) {
+TEST(Resume, ARestartAfterACrashResumesFromTheLastCheckpoint) {
   const Folder folder;
   const std::string file = folder.path() + "/state", whole = undisturbed(folder.path());
   std::string crash = folder.path() + "/crash";

@@ -36,7 +36,7 @@ TEST(Usage, AnEmptyValueIsNoDefault) {
   EXPECT_EQ(run({"run", "-q", worker(), "print"}, {{"PET_STANDALONE", "1"}}).code, 0);
 }
 
-TEST(Usage, OptionsOfTorchrunThatMeanNothingHereAreRefusedAndItsVariablesTold) {
+TEST(Usage, UnsupportedTorchrunOptionsAreRejectedAndVariablesReported) {
   EXPECT_THAT(run({"run", "--duplicate-stdout-filters", "x", worker(), "print"}).err,
               HasSubstr("torchrun's --duplicate-stdout-filters has no meaning for tutti run"));
   const Ended variable = run({"run", worker(), "env", "RANK"}, {{"PET_RUN_PATH", "1"}});
@@ -60,7 +60,7 @@ struct Wrong {
   std::string hint;
 };
 
-TEST(Usage, WrongUsageIsToldInASentence) {
+TEST(Usage, WrongUsageIsReportedInASentence) {
   const Folder folder;
   const std::string here = folder.path();
   write_script(here + "/plain", "echo no interpreter line\n");
@@ -137,7 +137,7 @@ TEST(Usage, WrongUsageIsToldInASentence) {
   }
 }
 
-TEST(Usage, TheVersionIsTold) {
+TEST(Usage, TheVersionIsPrinted) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"--version"}, {"run", "--version"}, {"data", "--version"}}) {
     const Ended ended = run(words);

@@ -148,7 +148,7 @@ TEST(Variables, DoctorReportsVariablesThatMakeNoSense) {
 }
 
 // Each rank would say it.
-TEST(Variables, AnEngineThatIsMisspeltAndWhatItDoesNotHeedIsToldOnce) {
+TEST(Variables, AMisspeltEngineAndVariablesItIgnoresAreReportedOnce) {
   const Ended misspelt = run({"run", "-n", "3", worker(), "print"}, {{"TUTTI_ENGINE", "glo"}});
   EXPECT_EQ(misspelt.code, 2);
   EXPECT_EQ(misspelt.err,
@@ -165,7 +165,7 @@ TEST(Variables, AnEngineThatIsMisspeltAndWhatItDoesNotHeedIsToldOnce) {
 }
 
 // A rank that has nothing to say would never tell of it.
-TEST(Variables, AWordThatIsNoLevelOfTheLogIsTold) {
+TEST(Variables, AnUnknownLogLevelIsReported) {
   const Ended refused = run({"run", "-n", "2", worker(), "print"}, {{"TUTTI_LOG", "loud"}});
   EXPECT_EQ(refused.code, 2);
   EXPECT_EQ(refused.out, "");
@@ -178,7 +178,7 @@ TEST(Variables, AWordThatIsNoLevelOfTheLogIsTold) {
             "word is ignored\n");
 }
 
-TEST(Variables, AMisspeltVariableIsToldOnce) {
+TEST(Variables, AMisspeltVariableIsReportedOnce) {
   const Ended ended = run({"run", "-n", "2", "-q", TUTTI_TEST_WORLD, "once"}, {{"TUTTI_TIMEOUTS", "1s"}});
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.err,

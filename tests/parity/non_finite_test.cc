@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"before", "shm", with([](auto& o) { o.finite_check = FiniteCheck::kThrow; })}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(NonFiniteInFinish, IsToldAlikeOnAllRanks) {
+TEST_P(NonFiniteInFinish, IsReportedAlikeOnAllRanks) {
   const Way& way = GetParam();
   const auto outcomes = test::run_processes(
       2,
@@ -219,7 +219,7 @@ TEST(NonFinite, WhatOverflowsWhileItIsAveragedIsNoRanksFault) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(NonFinite, IsToldOfDelayedOnesWhenTheyAreAveraged) {
+TEST(NonFinite, DelayedGradientsAreReportedWhenTheyAreAveraged) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     at::set_num_threads(1);
     const auto net = make_net();
@@ -234,7 +234,7 @@ TEST(NonFinite, IsToldOfDelayedOnesWhenTheyAreAveraged) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(NonFinite, IsToldOfLogicalRanks) {
+TEST(NonFinite, GradientsOfLogicalRanksAreReported) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     at::set_num_threads(1);
     const auto net = make_net();
@@ -256,7 +256,7 @@ TEST(NonFinite, IsToldOfLogicalRanks) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(NonFinite, IsToldOfSparseOnes) {
+TEST(NonFinite, SparseGradientsAreReported) {
   const auto outcomes = test::run_processes(2, [](Group& world) {
     at::set_num_threads(1);
     auto table = std::make_shared<torch::nn::EmbeddingImpl>(torch::nn::EmbeddingOptions(10, 3).sparse(true));
@@ -288,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(, NonFiniteSharded,
                                          ShardedWay{"stage2_links", "tcp", 2, true, false, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(NonFiniteSharded, IsToldAlikeOnAllRanks) {
+TEST_P(NonFiniteSharded, IsReportedAlikeOnAllRanks) {
   const ShardedWay& way = GetParam();
   const auto outcomes = test::run_processes(
       2,

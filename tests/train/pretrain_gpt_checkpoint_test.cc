@@ -29,7 +29,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
+TEST_F(PretrainGpt, ResumesOnAnotherGrid) {
   const std::string save = folder_ + "/run";
   const Words schedule = {"--train-iters", "4", "--lr-decay-style", "cosine", "--lr-warmup-iters", "1"};
   const auto whole = pretrain(0, with(kModel, schedule));
@@ -63,8 +63,9 @@ TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
   test::rename_value(save + "/step-0000004", "consumed_samples", "consumed_sample");
   const auto nowhere = pretrain(2, keep);
   EXPECT_NE(nowhere.code, 0);
-  EXPECT_THAT(nowhere.err, AllOf(HasSubstr("its data.consumed_samples is not there, expected a whole number, 0 or more"),
-                                 HasSubstr("it has a data.consumed_sample; ")));
+  EXPECT_THAT(nowhere.err,
+              AllOf(HasSubstr("its data.consumed_samples is not there, expected a whole number, 0 or more"),
+                    HasSubstr("it has a data.consumed_sample; ")));
 }
 
 // --save begins with the text of --load: the folders are two.
@@ -115,7 +116,7 @@ TEST_F(PretrainGpt, PathsMeanTheSameWithASlashBehindThem) {
   }
 }
 
-TEST_F(PretrainGpt, DataInAnotherOrderOrLengthIsToldOnceAndTheRunGoesOn) {
+TEST_F(PretrainGpt, DataInAnotherOrderOrLengthIsReportedOnceAndTheRunContinues) {
   const std::string save = folder_ + "/run";
   const Words line = with(kModel, {"--eval-iters", "0"});
   const auto saved = pretrain(0, with(line, {"--train-iters", "2", "--save", save}));
@@ -163,7 +164,7 @@ TEST_F(PretrainGpt, ASmallerModelTakesNoPartOfACheckpoint) {
 
 // What a sharded optimizer keeps is saved as parts of whole tensors: of layers that are divided by rows, by columns and
 // in blocks, over the ranks of a stage, and any grid takes it up.
-TEST_F(PretrainGpt, AShardedOptimizerGoesOnOnAnyGrid) {
+TEST_F(PretrainGpt, AShardedOptimizerResumesOnAnyGrid) {
   const Words schedule = {
       "--train-iters",        "4",    "--lr-decay-style",   "constant", "--weight-decay-incr-style", "linear",
       "--start-weight-decay", "0.01", "--end-weight-decay", "0.1"};
@@ -232,7 +233,7 @@ TEST_F(PretrainGpt, ARankThatIsKilledIsNamedAndCostsNothing) {
 }
 
 // Told to stop, it saves and leaves with 75; the same command goes on.
-TEST_F(PretrainGpt, ARunThatIsToldToStopSavesAndGoesOn) {
+TEST_F(PretrainGpt, ARunThatGetsAStopSignalSavesAndResumes) {
   const Words line = with(kModel, {"--train-iters", "60", "--pipeline-model-parallel-size", "2"});
   const auto straight = pretrain(2, line);
   ASSERT_EQ(straight.code, 0) << straight.err;
@@ -285,7 +286,7 @@ TEST_F(PretrainGpt, GivesItsWeightsToHuggingFaceAndTakesThem) {
   EXPECT_THAT(refused.err, HasSubstr("is no GPT-2: it lacks "));
 }
 
-TEST_F(PretrainGpt, ReadsTextAndGoesOnWithIt) {
+TEST_F(PretrainGpt, ReadsTextAndResumesWithIt) {
   const std::string text = folder_ + "/text.txt", prefix = folder_ + "/text", save = folder_ + "/run";
   {
     std::ofstream out(text);

@@ -50,7 +50,7 @@ TEST_F(PretrainGpt, PrintsTheLinesOfMegatron) {
     EXPECT_THAT(ended.out, HasSubstr(text));
 }
 
-TEST_F(PretrainGpt, TimersAreToldOfEachRankOrOfTheSlowest) {
+TEST_F(PretrainGpt, TimersAreReportedOfEachRankOrOfTheSlowest) {
   const Words line = with(kModel, {"--train-iters", "1", "--timing-log-level", "1", "--timing-log-option"});
   const auto all = pretrain(2, with(line, {"all"}));
   ASSERT_EQ(all.code, 0) << all.err;
@@ -307,7 +307,7 @@ TEST_F(PretrainGpt, DeterministicHasItsBitsWithoutAVariable) {
 }
 
 // Found where files are opened, by one rank, not when a sample that has the token is read.
-TEST_F(PretrainGpt, DataOfAnotherVocabularyIsToldAtTheStart) {
+TEST_F(PretrainGpt, DataOfAnotherVocabularyIsRejectedAtTheStart) {
   const std::string text = folder_ + "/text.txt", prefix = folder_ + "/text";
   std::ofstream(text) << std::string(20000, 'a') << 'b';
   const auto made = tutti::testing::run({TUTTI_COMMAND, "data", "tokenize", text, "--output", prefix});
@@ -322,7 +322,7 @@ TEST_F(PretrainGpt, DataOfAnotherVocabularyIsToldAtTheStart) {
   EXPECT_EQ(fields(ended, "lm loss"), Words());
 }
 
-TEST_F(PretrainGpt, AnOptionThatDoesNothingIsToldOnceAndTheRunGoesOn) {
+TEST_F(PretrainGpt, AnOptionWithoutEffectIsReportedOnceAndTheRunContinues) {
   const auto ended = pretrain(2, with(kModel, {"--train-iters", "1", "--top-k", "5", "--sgd-momentum", "0.5"}));
   EXPECT_EQ(ended.code, 0);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("--top-k has no effect without --generate"),
@@ -331,7 +331,7 @@ TEST_F(PretrainGpt, AnOptionThatDoesNothingIsToldOnceAndTheRunGoesOn) {
   EXPECT_THAT(pretrain(0, with(kModel, {"--train-iters", "1"})).err, Not(HasSubstr("has no effect")));
 }
 
-TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {
+TEST_F(PretrainGpt, MistakesAreReportedBeforeAnythingIsMade) {
   const auto refused = [&](int ranks, const Words& more, const std::string& words) {
     const auto ended = pretrain(ranks, with(with(kModel, {"--train-iters", "1"}), more));
     EXPECT_EQ(ended.code, 2) << words << ended.err;
@@ -409,7 +409,7 @@ TEST_F(PretrainGpt, TakesTheLocalRankOfTheLauncher) {
   EXPECT_EQ(ended.code, 0) << ended.err;
 }
 
-TEST_F(PretrainGpt, RanksWithDifferentOptionsAreTold) {
+TEST_F(PretrainGpt, RanksWithDifferentOptionsAreReported) {
   Words line = {
       TUTTI_COMMAND, "run",       "-n", "2",
       "--",          "sh",        "-c", "if [ $RANK = 0 ]; then n=4; else n=8; fi; exec \"$@\" --train-iters $n",

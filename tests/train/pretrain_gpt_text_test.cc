@@ -43,7 +43,7 @@ double mean(const std::vector<double>& values, std::size_t begin, std::size_t en
   return sum / double(end - begin);
 }
 
-TEST(PretrainGptText, LearnsWhatThereIsAndGoesOnAsAnotherGrid) {
+TEST(PretrainGptText, LearnsWhatThereIsAndResumesAsAnotherGrid) {
   const tutti::testing::Folder folder;
   const std::string text = folder.path() + "/planted.txt", tokens = folder.path() + "/planted";
   const auto written =

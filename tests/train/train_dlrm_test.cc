@@ -132,7 +132,7 @@ TEST(TrainDlrm, AnExchangeThatSendsNothingIsWarnedOf) {
   EXPECT_EQ(losses_of(shared), losses_of(sent));
 }
 
-TEST(TrainDlrm, RanksWithDifferentOptionsAreTold) {
+TEST(TrainDlrm, RanksWithDifferentOptionsAreReported) {
   const auto ended = tutti::testing::run(
       {TUTTI_COMMAND, "run", "-n", "3", "--", "sh", "-c",
        "if [ $RANK = 0 ]; then lr=0.05; else lr=0.1; fi; exec \"$@\" --learning-rate $lr", "sh", TRAIN_DLRM},
@@ -141,7 +141,7 @@ TEST(TrainDlrm, RanksWithDifferentOptionsAreTold) {
   EXPECT_THAT(ended.err, HasSubstr("--learning-rate is 0.05 on rank 0, but 0.1 on ranks 1, 2"));
 }
 
-TEST(TrainDlrm, ALossThatIsNotANumberIsToldWithBatchAndRank) {
+TEST(TrainDlrm, ALossThatIsNotANumberIsReportedWithBatchAndRank) {
   const auto ended = train(2, {"--mini-batch-size=4", "--data-size=40", "--learning-rate=1e30",
                                "--arch-interaction-op=cat", "--loss-function=bce", "--optimizer=sgd"});
   EXPECT_EQ(ended.code, 1);
@@ -157,7 +157,7 @@ Texts operator+(Texts one, const Texts& other) {
   return one;
 }
 
-TEST(TrainDlrm, GoesOnWhereItStoppedOnAnotherNumberOfRanks) {
+TEST(TrainDlrm, ResumesWhereItStoppedOnAnotherNumberOfRanks) {
   const testing::Folder folder;
   const auto model = folder.path() + "/model";
   const auto straight = losses_of(train(0, kSmall));
@@ -260,7 +260,7 @@ TEST(TrainDlrm, BatchesOfMlperfsBinaryComeInAnotherOrderInEachEpoch) {
   EXPECT_EQ(epochs({"--mlperf-bin-shuffle", "--num-workers=5"}), std::pair(first, second)) << "read ahead or not";
 }
 
-TEST(TrainDlrm, GoesOnAfterAKill) {
+TEST(TrainDlrm, ResumesAfterAKill) {
   const testing::Folder folder;
   const auto model = folder.path() + "/model";
   const Texts options = kSmall + Texts{"--nepochs=400", "--print-freq=6"};
@@ -304,7 +304,7 @@ TEST(TrainDlrm, ARankThatIsKilledCostsNoBits) {
 }
 
 // Told to stop, it saves and leaves with 75.
-TEST(TrainDlrm, TheSameCommandGoesOn) {
+TEST(TrainDlrm, TheSameCommandResumes) {
   const testing::Folder folder;
   const auto run = folder.path() + "/run";
   const Texts options = kSmall + Texts{"--nepochs=200", "--print-freq=12", "--optimizer=adagrad"};
@@ -351,7 +351,7 @@ TEST(TrainDlrm, TheSameCommandGoesOn) {
 }
 
 // A rank is killed, and all go on from the copy of tables and weights in memory.
-TEST(TrainDlrm, ARankThatIsKilledGoesOnFromMemory) {
+TEST(TrainDlrm, AfterAKilledRankTheJobResumesFromMemory) {
   const Texts options = kSmall + Texts{"--nepochs=200", "--print-freq=12", "--optimizer=adagrad"};
   const auto straight = losses_of(train(2, options));
   ASSERT_GT(straight.size(), 100u);
@@ -463,13 +463,13 @@ TEST(TrainDlrm, WhatIsNotThereIsAMistakeOfUse) {
   }
 }
 
-TEST(TrainDlrm, AFormOfRowsThatNeverLeaveTheHostIsToldToDoNothing) {
+TEST(TrainDlrm, AWireFormatForRowsThatNeverLeaveTheHostIsReportedAsUnused) {
   const char* const words = "--wire bf16 has no effect: all ranks share the memory of one host";
   EXPECT_THAT(train(2, {"--wire", "bf16"}).err, HasSubstr(words));
   EXPECT_THAT(train(2, {"--wire", "bf16", "--no-shared-tables"}).err, Not(HasSubstr(words)));
 }
 
-TEST(TrainDlrm, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
+TEST(TrainDlrm, APathThatCannotBeWrittenIsRejectedAtTheStart) {
   const auto refused = [](const std::vector<std::string>& options, const std::string& words) {
     for (const int ranks : {0, 2}) {
       const auto ended = train(ranks, options);

@@ -51,10 +51,10 @@ struct Way {
   int in_second_epoch;  // a step of it, a multiple of 5
 };
 
-class TrainImageGoesOn : public TrainImageCheckpoints, public ::testing::WithParamInterface<Way> {};
+class TrainImageResume : public TrainImageCheckpoints, public ::testing::WithParamInterface<Way> {};
 
 // From the first epoch and from the second; a step has 2 x 16 samples, an epoch 31 steps.
-TEST_P(TrainImageGoesOn, ToTheSameBits) {
+TEST_P(TrainImageResume, ToTheSameBits) {
   const auto usual = GetParam().options + Arguments{"--batch-size", "16", "--epochs", "2", "--save", path("weights")};
   expect_trained(2, usual + Arguments{"--save-dir", path("run"), "--save-interval", "5"});
   const std::string undisturbed = bytes_of(path("weights"));
@@ -67,7 +67,7 @@ TEST_P(TrainImageGoesOn, ToTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Ways, TrainImageGoesOn,
+    Ways, TrainImageResume,
     ::testing::Values(
         Way{"momentum", {"--sharded", "off", "--model", "mlp", "--max-steps", "12"}, 15},
         Way{"adam_dropout",
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"power_sgd", {"--lr", "0.002", "--compress", "powersgd", "--overlap", "on"}, 35}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST_F(TrainImageCheckpoints, LogicalRanksGoOnWithAnyNumberOfProcesses) {
+TEST_F(TrainImageCheckpoints, LogicalRanksResumeWithAnyNumberOfProcesses) {
   const Arguments usual = {"--logical-ranks", "4",
                            "--batch-size",    "16",
                            "--max-steps",     "9",
@@ -138,7 +138,7 @@ TEST_F(TrainImageCheckpoints, MaxStepsMeansStepsOnAnyNumberOfRanks) {
 }
 
 // What PowerSGD kept back on two ranks each of three takes the mean of.
-TEST_F(TrainImageCheckpoints, PowerSgdGoesOnWithTheMeanOfTheErrors) {
+TEST_F(TrainImageCheckpoints, PowerSgdResumesWithTheMeanOfTheErrors) {
   const Arguments usual = {"--compress", "powersgd", "--batch-size", "16", "--save-dir", path("run")};
   expect_trained(2, usual + Arguments{"--max-steps", "12"});
   expect_trained(3, usual + Arguments{"--max-steps", "14"});
@@ -175,7 +175,7 @@ TEST_F(TrainImageCheckpoints, ARankThatIsKilledCostsNoBits) {
 }
 
 // The same without a folder: from the copy in memory.
-TEST_F(TrainImageCheckpoints, ARankThatIsKilledGoesOnFromMemory) {
+TEST_F(TrainImageCheckpoints, AfterAKilledRankTheJobResumesFromMemory) {
   const Arguments usual = {"--batch-size", "8",    "--epochs",  "5",  "--log-every", "0",
                            "--optimizer",  "adam", "--sharded", "on", "--save",      path("weights")};
   expect_trained(2, usual);
@@ -269,7 +269,7 @@ TEST_F(TrainImageCheckpoints, ASaveThatFailsDoesNotStopTraining) {
 }
 
 // A disk with room for one checkpoint. The job goes on, and who looks at it is told; so is who reads how it ended.
-TEST_F(TrainImageCheckpoints, AFullDiskIsAnAlarmWhileTheJobGoesOn) {
+TEST_F(TrainImageCheckpoints, AFullDiskIsAnAlarmWhileTheJobContinues) {
   fs::create_directory(path("run"));
   const Arguments namespaces = ::geteuid() == 0 ? Arguments{} : Arguments{"--user", "--map-root-user"};
   const Arguments small_disk =

@@ -38,7 +38,7 @@ class TrainImageImport : public test::TrainImage, public ::testing::WithParamInt
   }
 };
 
-TEST_P(TrainImageImport, GoesOnWherePyTorchStopped) {
+TEST_P(TrainImageImport, ResumesWherePyTorchStopped) {
   if (!train_in_pytorch(GetParam())) GTEST_SKIP() << test::no_python_with("torch");
   const auto imported = import({"--optimizer", "optimizer", "--step", "5", "--data", "seed=0", "--data", "samples=1000",
                                 "--data", "epoch=0", "--data", "epoch_steps=5", "--data", "position=80"});

@@ -383,7 +383,7 @@ TEST_F(TrainImage, MistakesGetASentence) {
               AllOf(HasSubstr("there is no folder /nowhere"), HasSubstr("apt-get install dataset-fashion-mnist")));
 }
 
-TEST_F(TrainImage, ALossThatIsNotANumberIsToldWithStepAndRank) {
+TEST_F(TrainImage, ALossThatIsNotANumberIsReportedWithStepAndRank) {
   for (const int ranks : {0, 2}) {
     const auto ended = train(ranks, {"--lr", "1e30", "--batch-size", "16"});
     EXPECT_EQ(ended.code, 1);
@@ -418,7 +418,7 @@ TEST_F(TrainImage, ALossThatIsNotANumberNamesTheWeightThatWasNoneBefore) {
   }
 }
 
-TEST_F(TrainImage, RanksWithDifferentOptionsAreTold) {
+TEST_F(TrainImage, RanksWithDifferentOptionsAreReported) {
   const auto ended = tutti::testing::run({TUTTI_COMMAND, "run", "-n", "3", "--", "sh", "-c",
                                           "if [ $RANK = 0 ]; then lr=0.05; else lr=0.1; fi; exec \"$@\" --lr $lr", "sh",
                                           TRAIN_IMAGE, "--data", folder_.path()},
@@ -452,7 +452,7 @@ TEST_F(TrainImage, DamagedDataIsNamedWithItsByte) {
                                            HasSubstr("the file ends")));
 }
 
-TEST_F(TrainImage, DataThatIsNoDataIsToldBeforeTraining) {
+TEST_F(TrainImage, InvalidDataIsReportedBeforeTraining) {
   write_idx(folder_.path() + "/t10k-images-idx3-ubyte", {301, 14, 14}, std::string(301 * 14 * 14, '\1'));
   auto ended = train(2, {});
   EXPECT_NE(ended.code, 0);
@@ -466,7 +466,7 @@ TEST_F(TrainImage, DataThatIsNoDataIsToldBeforeTraining) {
   EXPECT_THAT(ended.err, HasSubstr(pipe + " is not a regular file"));
 }
 
-TEST_F(TrainImage, APlaceThatCannotBeMadeIsToldWithItsOptionAndWhatToDo) {
+TEST_F(TrainImage, AFolderThatCannotBeMadeIsReportedWithItsOptionAndAHint) {
   const auto refused = [&](int ranks, const std::string& option, const std::string& place, const std::string& words) {
     const auto ended = train(ranks, {option, place, "--max-steps", "1"});
     EXPECT_EQ(ended.code, 2) << option;
@@ -532,7 +532,7 @@ TEST_F(TrainImage, AloneItHasTheSettingsOfTuttiRun) {
   EXPECT_THAT(alone.err, AllOf(HasSubstr("GOMP_SPINCOUNT = '0'"), HasSubstr("OMP_NUM_THREADS = '2'")));
 }
 
-TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
+TEST_F(TrainImage, APathThatCannotBeWrittenIsRejectedAtTheStart) {
   auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err,

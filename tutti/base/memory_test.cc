@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(KeptMemory, IsSparseAndIdentifiedByItsKeeper) {
+TEST(KeptMemory, IsSparseAndHasADistinctIdentity) {
   const Fd one = KeptMemory::create().or_throw(), two = KeptMemory::create().or_throw();
   const auto first = KeptMemory::open(one.get()).or_throw(), again = KeptMemory::open(one.get()).or_throw();
   EXPECT_EQ(first.keeper(), again.keeper());

@@ -92,7 +92,7 @@ TEST_F(Idx, ClaimsOfHugeArraysCostNothing) {
   EXPECT_THAT(error_of(write("large", header({0xffffffff}))), HasSubstr("byte 8: expected 4294967295 more bytes"));
 }
 
-TEST_F(Idx, TellsDamagedCompression) {
+TEST_F(Idx, DetectsDamagedCompression) {
   const auto path = write_gz("cut.gz", array({5000}, 5000));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
   EXPECT_THAT(error_of(path), HasSubstr("compressed data is cut off"));

@@ -166,7 +166,7 @@ TEST(HostChecks, Disks) {
   EXPECT_EQ(finding.fact, "/tmp (temporary files): no file can be made there: Read-only file system");
 }
 
-TEST(HostChecks, AClockThatNobodySets) {
+TEST(HostChecks, AnUnsynchronisedClockMattersForSeveralNodes) {
   HostInfo host = good_host();
   host.clock_synchronised = false;
   EXPECT_EQ(one(host, {.nodes = 1}, "clock").grade, Grade::kOk);
@@ -247,7 +247,7 @@ TEST(Devices, NoRuntime) {
   EXPECT_EQ(finding.fact, "4 GPUs here, but CUDA cannot use them: there is no libcudart.so");
 }
 
-TEST(Turns, BringEveryPairTogetherOnceAndNobodyTwiceATime) {
+TEST(Turns, PairAllNodesOnceAndNoNodeTwiceInATurn) {
   for (int nodes = 1; nodes <= 9; ++nodes) {
     std::set<std::pair<int, int>> met;
     for (const auto& turn : turns_of_pairs(nodes)) {

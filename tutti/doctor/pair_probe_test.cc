@@ -85,7 +85,7 @@ TEST(Probe, AStrangerIsTurnedAway) {
   ::close(over[0]), ::close(over[1]);
 }
 
-TEST(Probe, NobodyIsSentMoreThanAMeasurementAsksFor) {
+TEST(Probe, NoPeerIsSentMoreThanAMeasurementAsksFor) {
   const transport::Credentials credentials{.secret = transport::Secret::from_text("a secret of a test"),
                                            .job = "doctor"};
   ProbePoint point = ProbePoint::open("127.0.0.1").or_throw();

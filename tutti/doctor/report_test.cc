@@ -19,7 +19,7 @@ TEST(Findings, AreALineEach) {
   EXPECT_EQ(worst({}), Grade::kOk);
 }
 
-TEST(Findings, TravelAsJson) {
+TEST(Findings, AreEncodedAsJson) {
   EXPECT_EQ(*findings_from_json(to_json(kThree)), kThree);
   EXPECT_EQ(findings_from_json(to_json({{Grade::kOk, "x", "\xff", ""}}))->size(), 1u);  // no UTF-8
   for (const char* broken : {"", "{}", "[1]", "[{}]", R"([{"grade":"FINE","subject":"","fact":"","fix":""}])",

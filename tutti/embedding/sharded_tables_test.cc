@@ -505,7 +505,7 @@ std::vector<std::string> errors_of(Place place, World world, const std::function
   return words;
 }
 
-TEST(ShardedTables, AnIndexOutsideOfItsTableIsToldToEveryRank) {
+TEST(ShardedTables, AnIndexOutsideOfItsTableIsReportedToEveryRank) {
   for (const World world : {World::kMemory, World::kNoMemory, World::kTcp})
     for (const Place place : {Place::kWhole, Place::kRows}) {
       const auto words = errors_of(place, world, [](Lookups& lookups) { lookups.indices[5] = 7; });
@@ -559,7 +559,7 @@ TEST(ShardedTables, ACallThatComesTwiceOrTooEarlyIsRefused) {
   refused(sharded->send_gradients(batch, std::span(&none, 1)), "whose last call was apply_gradients()");
 }
 
-TEST(ShardedTables, ABatchThatNobodyWaitsForLeavesItsMemoryWhenItIsDone) {
+TEST(ShardedTables, AnAbandonedBatchReleasesItsMemoryWhenItIsDone) {
   for (const bool share_memory : {true, false}) {
     const auto outcomes = test::run_threads(3, [&](Group& world) {
       const auto tables = specs();

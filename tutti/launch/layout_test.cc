@@ -26,7 +26,7 @@ TEST(RankCounts, GpusGoBeforeCoresAndAreNotMadeUp) {
   EXPECT_EQ(parse_rank_counts("gpu", {}, 0, {.cores = 6}).error().detail, "-n gpu, but no GPU is visible on this host");
 }
 
-TEST(RankCounts, SeveralNodesTellEachOtherOrAreListed) {
+TEST(RankCounts, OfSeveralNodesAreExchangedOrListed) {
   const auto own = parse_rank_counts("8", 2, 1, {.cores = 2});
   EXPECT_EQ(own->here, 8);
   EXPECT_THAT(own->all, IsEmpty());

@@ -42,7 +42,7 @@ class LeasedProgram {
   bool held_ = false;
 };
 
-TEST(StartProcess, AFileSystemThatDoesNotAnswerIsToldAfterAWhile) {
+TEST(StartProcess, AFileSystemThatDoesNotAnswerIsATimeout) {
   LeasedProgram program;
   if (!program.held()) GTEST_SKIP() << "no leases on the file system of the temporary folder";
   const ProcessSpec spec{.path = program.path(), .arguments = {"program"}, .patience = std::chrono::milliseconds(100)};

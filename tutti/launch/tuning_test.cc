@@ -116,7 +116,7 @@ TEST(SlowStartWarning, OnlyWhereItIsSlow) {
   EXPECT_THAT(slow_start_warning(in({{"OMP_NUM_THREADS", "8"}}), kZen5, 8, 4, ""), HasSubstr("set OMP_NUM_THREADS=2"));
 }
 
-TEST(CostlyVariables, AreToldWithWhatTheyCost) {
+TEST(CostlyVariables, AreReportedWithTheirCost) {
   EXPECT_EQ(costly_kernels(in({{"OPENBLAS_CORETYPE", "haswell"}}), kZen5),
             "OPENBLAS_CORETYPE is haswell, with which matrix products are 1.4 to 1.7 times slower than with SkylakeX");
   EXPECT_THAT(costly_kernels(in({{"OPENBLAS_CORETYPE", "Nehalem"}}), kHaswell), HasSubstr("up to 5 times slower"));

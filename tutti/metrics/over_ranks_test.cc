@@ -81,7 +81,7 @@ TEST_F(GatherTrace, ClocksOfOtherHostsAreAsked) {
       hosts);
 }
 
-TEST_F(GatherTrace, AFileThatCannotBeWrittenIsToldToAll) {
+TEST_F(GatherTrace, AFileThatCannotBeWrittenIsReportedToAllRanks) {
   on_ranks(3, [&](Group& world) {
     const Status written = write_chrome_trace(world, trace_of(world.rank()), "/nonexistent/trace.json");
     TUTTI_REQUIRE(!written.ok(), "no error");
@@ -114,7 +114,7 @@ TEST(RankTraces, LieOnOneTimeLineAndAreMerged) {
   EXPECT_TRUE(file.at("otherData").contains("clock of rank 2"));
 }
 
-TEST(RankTraces, AFolderThatCannotBeMadeIsToldToAll) {
+TEST(RankTraces, AFolderThatCannotBeMadeIsReportedToAllRanks) {
   on_ranks(2, [&](Group& world) {
     const Status written = write_rank_trace(world, trace_of(world.rank()), "/proc/traces");
     TUTTI_REQUIRE(!written.ok(), "no error");

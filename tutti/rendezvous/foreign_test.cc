@@ -96,7 +96,7 @@ TEST(JoinThrough, AWorldOfOneNeedsNoStore) {
   EXPECT_EQ(alone->store, nullptr);
 }
 
-TEST(JoinThrough, AStoreThatFailsIsNamedWithItsWords) {
+TEST(JoinThrough, AStoreThatFailsIsNamedWithItsMessage) {
   OtherLibrary library;
   const auto late = join_through(library.store(), {.rank = 1, .world_size = 2, .name = "w", .library = "torch"}, 50ms);
   ASSERT_FALSE(late.ok());

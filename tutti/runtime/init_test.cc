@@ -36,7 +36,7 @@ std::string init_with(const char* name, const char* value) {
   return world.ok() ? "" : to_string(world.error());
 }
 
-TEST(Init, AMistypedAlgorithmIsToldWithTheNearest) {
+TEST(Init, AMistypedAlgorithmIsReportedWithTheNearest) {
   EXPECT_EQ(init_with("TUTTI_ALGORITHM", "rign"),
             "Usage: TUTTI_ALGORITHM is \"rign\", which is no algorithm (hint: did you mean ring?)");
   EXPECT_THAT(init_with("TUTTI_ALGORITHM", "quickest"), HasSubstr("known are ring, recursive_doubling, "));
@@ -56,7 +56,7 @@ TEST(Init, ALimitThatIsGivenAsAnOptionIsMoreThanNothing) {
             "Usage: the option for which TUTTI_TIMEOUT stands is -1 s, expected more than 0 s");
 }
 
-TEST(Init, ASettingThatIsWrongIsToldWithTheRank) {
+TEST(Init, AWrongSettingIsReportedWithTheRank) {
   const auto outcomes = run_processes(2, [](Group&) {}, {.environment = {{"TUTTI_ENGINE", "gloo,mpi"}}});
   for (int rank = 0; rank < 2; ++rank)
     EXPECT_EQ(outcomes[std::size_t(rank)].error, "Usage: rank " + std::to_string(rank) +
@@ -93,7 +93,7 @@ TEST(Init, WhatIsSaidOfTuttisEngineIsRefusedBesideAnother) {
 }
 
 // Ranks that take different ways would wait for one another until the deadline of their first call.
-TEST(Init, RanksThatWouldTakeDifferentWaysAreToldAtOnce) {
+TEST(Init, RanksWithDifferentSettingsAreReportedAtOnce) {
   const std::vector<std::array<std::string, 3>> differences = {
       {"TUTTI_ALGORITHM", "ring", "TUTTI_ALGORITHM is ring on rank 1 and not set on rank 0"},
       {"TUTTI_TRANSPORT", "tcp", "TUTTI_TRANSPORT is tcp on rank 1 and auto on rank 0"},
@@ -188,10 +188,10 @@ TEST(Init, AnyBytesNameAHost) {
 }
 
 // Processes that another library has counted; its store is a folder.
-class GuestTest : public ::testing::Test {
+class ForeignStoreTest : public ::testing::Test {
  protected:
-  GuestTest() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
-  ~GuestTest() override { std::filesystem::remove_all(folder_); }
+  ForeignStoreTest() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
+  ~ForeignStoreTest() override { std::filesystem::remove_all(folder_); }
 
   rendezvous::ForeignStore store() const {
     return {.set =
@@ -260,7 +260,7 @@ class GuestTest : public ::testing::Test {
   std::string folder_ = testing::TempDir() + "tutti_guest_XXXXXX";
 };
 
-TEST_F(GuestTest, AWorldThroughTheStoreOfAnotherLibraryLeavesTheProcessAlone) {
+TEST_F(ForeignStoreTest, AWorldThroughTheStoreOfAnotherLibraryLeavesTheProcessAlone) {
   const auto errors = on_ranks(3, [&](int rank) {
     const auto handlers = [] {
       std::vector<bool> set;
@@ -285,7 +285,7 @@ TEST_F(GuestTest, AWorldThroughTheStoreOfAnotherLibraryLeavesTheProcessAlone) {
   EXPECT_THAT(errors, ::testing::Each(""));
 }
 
-TEST_F(GuestTest, ARankThatDiesIsNamed) {
+TEST_F(ForeignStoreTest, ARankThatDiesIsNamed) {
   const auto errors = on_ranks(2, [&](int rank) {
     const Group world = join(rank, 2);
     if (rank == 1) ::raise(SIGKILL);

@@ -120,7 +120,7 @@ TEST(AutogradCollectives, TheGraphFreesWhatItHeld) {
 }
 
 // Rank 0 goes on with its own work, in forward and in backward, only after rank 1 has got all of the exchange.
-TEST(PendingTensor, TravelsWhileOtherWorkIsDone) {
+TEST(PendingTensor, IsTransferredDuringOtherWork) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     const auto signal = at::ones({1});
     const bool first = world.rank() == 0;
@@ -140,7 +140,7 @@ TEST(PendingTensor, TravelsWhileOtherWorkIsDone) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(PendingTensor, NobodyWaitsForIt) {
+TEST(PendingTensor, MayBeDroppedWithoutAWait) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     { const auto dropped = autograd::all_reduce_async(world, leaf({1000})); }
     { (void)autograd::all_reduce_async(world, leaf({1000})); }

@@ -398,7 +398,7 @@ TEST(TensorCollectives, EveryVerbSaysWhatIsWrongWithATensor) {
                   "has a gradient that would not know of what is written to it", true);
 }
 
-TEST(TensorCollectives, TellCountsAndTypesThatDoNotFit) {
+TEST(TensorCollectives, ReportCountsAndTypesThatDoNotFit) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     if (world.rank() != 0) return;
     for (const auto& verb : verbs()) {
@@ -439,7 +439,7 @@ TEST(TensorCollectives, TellCountsAndTypesThatDoNotFit) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(TensorCollectives, TellThatThereIsNoGroup) {
+TEST(TensorCollectives, ReportThatThereIsNoGroup) {
   for (const auto& verb : verbs())
     EXPECT_THAT(error_of([&] { verb.call(Group(), at::ones({verb.in}), at::ones({verb.out})); }),
                 HasSubstr("this rank is not in the group"))

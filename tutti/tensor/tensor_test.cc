@@ -116,7 +116,7 @@ TEST(CachingAllocator, SaysThatThereIsNoMemory) {
   EXPECT_THAT(error(std::int64_t(1) << 62), HasSubstr("no memory for a tensor of 4611686018427387904 bytes"));
 }
 
-TEST(CachingAllocator, KeepsNothingWhenToldSo) {
+TEST(CachingAllocator, KeepsNothingWithALimitOfZero) {
   install_caching_allocator({.max_idle_bytes = 0});
   at::empty({kLarge});
   EXPECT_EQ(caching_allocator_stats().idle_bytes, 0u);

@@ -58,7 +58,7 @@ TEST(ProfileTable, DetailsOnLinesOfTheirOwn) {
               testing::AllOf(HasSubstr("linear"), HasSubstr("1.000ms"), HasSubstr("250.000us"), HasSubstr("[2, 3]")));
 }
 
-TEST(ProfileTable, RowsThatAreLeftOutAreCounted) {
+TEST(ProfileTable, SkippedRowsAreCounted) {
   const std::string text = profile_table(kTrace, {.most_rows = 1});
   EXPECT_THAT(text, Not(HasSubstr("DLRM forward")));
   EXPECT_THAT(text, HasSubstr("(1 more rows)"));

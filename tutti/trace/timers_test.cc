@@ -20,7 +20,7 @@ std::string thrown(void (*act)()) {
   return "";
 }
 
-TEST(Timers, AreReadInTheOrderOfTheirFirstUseAndStartAnew) {
+TEST(Timers, AreReadInTheOrderOfTheirFirstUseAndReset) {
   Timers timers;
   for (int i = 0; i < 3; ++i) auto timing = timers.time("forward");
   { auto timing = timers.time("backward"); }

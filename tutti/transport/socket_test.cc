@@ -218,7 +218,7 @@ TEST(Socket, SilentPeerAndFullPeerAreTimeouts) {
   EXPECT_THAT(to_string(full.error()), HasSubstr("Timeout: the other side does not read: "));
 }
 
-TEST(Socket, DescriptorsTravelOverUnixSockets) {
+TEST(Socket, DescriptorsAreSentOverUnixSockets) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
   const Fd left(pair[0]), right(pair[1]);

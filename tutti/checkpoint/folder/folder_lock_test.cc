@@ -103,7 +103,7 @@ class Folder : public testing::Test {
   const test::TemporaryFolder folder_;
 };
 
-TEST_F(Folder, OneProcessHasItAndOthersAreToldWho) {
+TEST_F(Folder, OneProcessHoldsTheLockAndOthersGetItsName) {
   Other first = holder(FolderUse::kWriting);
   ASSERT_EQ(first.read(), "has it");
   testing::internal::CaptureStderr();
@@ -162,7 +162,7 @@ TEST_F(Folder, WhoDiesIsWaitedFor) {
 }
 
 // The attempt before is on a host that was cut off, or it is another job: nobody can tell.
-TEST_F(Folder, AnAttemptThatIsStartedAgainTakesItFromNobody) {
+TEST_F(Folder, ARestartedAttemptTakesTheLockFromNoOtherProcess) {
   Other before = holder(FolderUse::kJob);
   ASSERT_EQ(before.read(), "has it");
   const FolderWait restarted{.patience = kShort.patience, .restarted = true};
@@ -226,7 +226,7 @@ TEST_F(Folder, WhatIsNoLockFileIsNamed) {
 }
 
 // Two that take turns are told once each, however often they do.
-TEST_F(Folder, EachThatHasItMeanwhileIsToldOnce) {
+TEST_F(Folder, EachHolderDuringTheWaitIsReportedOnce) {
   const std::string path = folder() + "/.write.lock";
   const Fd held(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
@@ -320,7 +320,7 @@ bool take_flock_away() {
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-TEST_F(Folder, AFileSystemWithoutLocksIsToldOnce) {
+TEST_F(Folder, AFileSystemWithoutLocksIsReportedOnce) {
   Other without([&](int tell) {
     if (!take_flock_away()) return say(tell, "skip");
     (void)::dup2(tell, 2);

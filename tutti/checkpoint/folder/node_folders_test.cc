@@ -83,7 +83,7 @@ TEST_F(OwnFolders, EachNodeKeepsWhatItsRanksWrite) {
   EXPECT_EQ(load({2, 1, 0}), "2") << "and a node that has nothing";
 }
 
-TEST_F(OwnFolders, ALostOneIsToldByName) {
+TEST_F(OwnFolders, ALostFolderIsNamed) {
   save({0, 1, 1}, {1, 2});
   fs::remove_all(folder_of(1) + "/step-0000002");  // or it died before its rename
   EXPECT_THAT(load({0, 1, 1}),
@@ -94,7 +94,7 @@ TEST_F(OwnFolders, ALostOneIsToldByName) {
   EXPECT_THAT(load({0}), HasSubstr("host-1"));
 }
 
-TEST_F(OwnFolders, AChangedByteIsTold) {
+TEST_F(OwnFolders, AChangedByteIsReported) {
   save({0, 1}, {1, 2});
   const std::string path = folder_of(1) + "/step-0000002/model-00002-of-00002.safetensors";
   std::string text = test::file_text(path);
@@ -124,7 +124,7 @@ TEST_F(OwnFolders, CopiedIntoOneTheyAreAnOrdinaryCheckpoint) {
   EXPECT_EQ(test::compare_model(CheckpointReader::open(folder_of(0)).or_throw(), Dealing::kReplicated, 0, 1, 5), "");
 }
 
-TEST_F(OwnFolders, AJobGoesOnFromThem) {
+TEST_F(OwnFolders, AJobResumesFromThem) {
   const auto run = [&](int begin, const std::vector<int>& steps) {
     const auto outcomes = test::run_threads(2, [&](Group& world) {
       auto mine = test::rank_model(Dealing::kRows, world.rank(), 2);
@@ -142,7 +142,7 @@ TEST_F(OwnFolders, AJobGoesOnFromThem) {
 }
 
 // A path alone does not say which node's folder it is that cannot be used.
-TEST_F(OwnFolders, WhatIsWrongWithOneIsToldWithItsHost) {
+TEST_F(OwnFolders, AnUnusableFolderIsReportedWithItsHost) {
   const auto refusal = [&] {
     std::string why;
     const auto outcomes = test::run_threads(2, [&](Group& world) {

@@ -46,7 +46,7 @@ class Resuming : public testing::Test {
   const test::TemporaryFolder folder_;
 };
 
-TEST_F(Resuming, BeginsAnewWhereThereIsNothing) {
+TEST_F(Resuming, StartsFromTheBeginningWithoutACheckpoint) {
   for (const std::string resume : {"auto", "never"}) {
     EXPECT_EQ(found({.folder = folder(), .resume = resume}), "anew");
     EXPECT_EQ(found({.folder = folder() + "/not/there", .resume = resume}), "anew");
@@ -283,7 +283,7 @@ TEST_F(Resuming, WhereNoneIsWholeItIsSaidWhatToDo) {
                              HasSubstr("restore what is missing, or start from scratch: in another folder")));
 }
 
-TEST_F(Resuming, FilesThatEverybodyMayWriteAreNotTrusted) {
+TEST_F(Resuming, WorldWritableFilesAreNotTrusted) {
   save(1);
   const std::string file = folder() + "/step-0000001/optimizer-00001-of-00001.safetensors";
   ASSERT_EQ(::chmod(file.c_str(), 0646), 0);
@@ -308,7 +308,7 @@ TEST_F(Resuming, WhatBelongsToWhomNewFilesBelongIsOnesOwn) {
   EXPECT_EQ(said, "ok");
 }
 
-TEST_F(Resuming, AWordThatIsNearlyAuto) {
+TEST_F(Resuming, AMisspeltAutoOrNeverIsReportedWithAHint) {
   EXPECT_THAT(found({.folder = folder(), .resume = "nver"}), HasSubstr("did you mean --resume never?"));
   EXPECT_THAT(found({.folder = folder(), .resume = "Auto"}), HasSubstr("did you mean --resume auto?"));
   EXPECT_THAT(found({.folder = folder(), .resume = folder()}), testing::Not(HasSubstr("did you mean")));

@@ -92,7 +92,7 @@ TEST(Manifest, AnotherVersionIsNotRead) {
             "it, or a newer one)");
 }
 
-TEST(Manifest, EveryRuleThatIsBrokenIsTold) {
+TEST(Manifest, EveryBrokenRuleIsReported) {
   struct Case {
     std::string from, to, expected;
   };

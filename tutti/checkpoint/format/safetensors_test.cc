@@ -265,7 +265,7 @@ TEST_F(Safetensors, HostileHeaders) {
   for (const auto& [json, expected] : cases) EXPECT_THAT(error_of(json, 4), HasSubstr(expected)) << json.substr(0, 200);
 }
 
-TEST_F(Safetensors, OtherFilesAreToldByName) {
+TEST_F(Safetensors, OtherFilesAreRejectedByName) {
   EXPECT_EQ(SafetensorsFile::open(path("missing")).error().errno_value, ENOENT);
   EXPECT_THAT(to_string(SafetensorsFile::open(folder_.string()).error()), HasSubstr("is not a regular file"));
   std::ofstream(path("short")) << "abc";

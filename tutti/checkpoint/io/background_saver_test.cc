@@ -127,7 +127,7 @@ TEST_F(InBackground, OtherBoxesThanBefore) {
 }
 
 // What stands in the way of the second save goes before the third.
-TEST_F(InBackground, ASaveThatFailsStopsNobody) {
+TEST_F(InBackground, ASaveThatFailsStopsNoRank) {
   const std::string path = folder() + "/a";
   testing::internal::CaptureStderr();
   on_ranks(2, [&](Group& world) {

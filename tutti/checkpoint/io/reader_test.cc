@@ -73,7 +73,7 @@ TEST_F(Loading, FactsComeBack) {
   EXPECT_TRUE(saved.facts().versions.contains("tutti"));
 }
 
-TEST_F(Loading, WhatDoesNotVerifyIsPassedOverAndToldWhy) {
+TEST_F(Loading, ACheckpointThatDoesNotVerifyIsSkippedWithTheReason) {
   struct Case {
     std::function<void(const std::string& folder)> harm;
     std::string expected;
@@ -215,7 +215,7 @@ TEST_F(Loading, WithoutLookingAtEveryByteFirstReadsStillSeeIt) {
   EXPECT_EQ(found, 1);
 }
 
-TEST_F(Loading, AnotherModelIsToldByName) {
+TEST_F(Loading, AnotherModelIsReportedWithTheNamesOfItsTensors) {
   save(1);
   const auto saved = CheckpointReader::open(folder()).or_throw();
   auto wanted = test::expected_model();
@@ -297,7 +297,7 @@ TEST_F(Loading, TheByteThatChangedIsNamed) {
 }
 
 // A place that is not told must not mean the beginning.
-TEST_F(Loading, WhereTheDataGoesOnIsToldOrRefused) {
+TEST_F(Loading, ThePositionInTheDataIsReadOrRejected) {
   float one = 1;
   const StateBox box{.key = {"w", ""}, .shape = {1}, .data = &one};
   const CheckpointFacts facts{.step = 3,
@@ -317,7 +317,7 @@ TEST_F(Loading, WhereTheDataGoesOnIsToldOrRefused) {
   EXPECT_EQ(meant_data_name("tokens_of_mine"), std::nullopt);
 }
 
-TEST_F(Loading, ReadsThatCannotBeAreTold) {
+TEST_F(Loading, InvalidReadsAreRejected) {
   save(1);
   const auto saved = CheckpointReader::open(folder()).or_throw();
   std::vector<float> into(100);

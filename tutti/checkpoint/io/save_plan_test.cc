@@ -26,7 +26,7 @@ TEST(SavePlan, EveryBoxHasAWriterAndReplicasAreSharedOut) {
   EXPECT_THAT(*plan, ElementsAre(ElementsAre(0u, 1u, 3u), ElementsAre(0u, 2u)));
 }
 
-TEST(SavePlan, EmptyBoxesAreWrittenByNobody) {
+TEST(SavePlan, EmptyBoxesAreWrittenByNoRank) {
   const auto plan = plan_save({{rows("emb", 0, 10)}, {rows("emb", 10, 0)}});
   ASSERT_TRUE(plan.ok());
   EXPECT_THAT(*plan, ElementsAre(ElementsAre(0u), IsEmpty()));
@@ -38,7 +38,7 @@ TEST(SavePlan, ATensorWithoutElementsHasOneWriter) {
   EXPECT_EQ((*plan)[0].size() + (*plan)[1].size(), 1u);
 }
 
-TEST(SavePlan, WhatDoesNotFitIsToldByName) {
+TEST(SavePlan, BoxesThatDoNotFitAreReportedByName) {
   EXPECT_THAT(refusal({{rows("emb", 0, 3)}, {rows("emb", 4, 6)}}),
               HasSubstr("the tensor emb [10, 2] cannot be saved: the boxes have 18 of its 20 elements"));
   EXPECT_THAT(refusal({{rows("emb", 0, 5)}, {rows("emb", 4, 6)}}),
@@ -52,7 +52,7 @@ TEST(SavePlan, WhatDoesNotFitIsToldByName) {
               HasSubstr("rank 1 gives [0:10, 0:2] of the tensor emb twice"));
 }
 
-TEST(SavePlan, WhatIsGivenTravelsAsText) {
+TEST(SavePlan, BoxesAreEncodedAsText) {
   GivenBox state = rows("emb", 1, 4);
   state.key.state = "sum";
   state.dtype = DType::kBF16;

@@ -192,7 +192,7 @@ TEST_F(Saving, OneOfTheSameStepIsReplaced) {
   EXPECT_EQ(test::compare_model(CheckpointReader::open(folder()).or_throw(), Dealing::kRows, 0, 1, 5), "");
 }
 
-TEST_F(Saving, WhatCannotBeSavedIsToldToAll) {
+TEST_F(Saving, StateThatCannotBeSavedIsReportedToAllRanks) {
   save(1, 1, Dealing::kRows);
   const auto refusal = [&](const std::function<void(StateBox&)>& change) {
     return refusal_on_all(folder(), 1, change);
@@ -388,7 +388,7 @@ TEST_F(Saving, AProcessThatIsKilledLeavesTheOldCheckpoint) {
   EXPECT_THAT(names_in(folder()), ElementsAre("latest", "step-0000001", "step-0000003"));
 }
 
-TEST_F(Saving, AFolderThatCannotBeIsToldToAll) {
+TEST_F(Saving, AFolderThatCannotBeMadeIsReportedToAllRanks) {
   test::set_file(folder() + "/file", "");
   std::vector<std::string> texts(2);
   test::run_threads(2, [&](Group& world) {

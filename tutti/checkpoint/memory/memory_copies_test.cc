@@ -114,7 +114,7 @@ TEST_F(Copies, AreReadByAnyNumberOfRanks) {
 }
 
 // The part of a lost node is on the next one; what is there is enough for all.
-TEST_F(Copies, ALostNodeIsRestoredFromItsNeighbour) {
+TEST_F(Copies, ALostNodeIsRestoredFromItsPeer) {
   const std::vector<int> ranks = {0, 0, 1, 1, 2};
   EXPECT_EQ(attempt(ranks,
                     [&](Group& world) {
@@ -164,7 +164,7 @@ TEST_F(Copies, OneThatIsTornIsNotUsed) {
 }
 
 // One that cannot be taken leaves the one before, and the next goes well.
-TEST_F(Copies, OneThatFailsIsTold) {
+TEST_F(Copies, AFailedCopyIsReported) {
   EXPECT_EQ(attempt({0, 1},
                     [&](Group& world) {
                       MemoryCopies copies(world, false);

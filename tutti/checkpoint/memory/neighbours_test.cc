@@ -30,7 +30,7 @@ TEST(PeerStatus, AnotherMachineComesFirst) {
   EXPECT_THAT(neighbours_of({{"a", "m"}, {"b", "m"}}).receiver_of, ElementsAre(1, 0)) << "else another agent";
 }
 
-TEST(PeerStatus, UnevenNodesAreDealtOut) {
+TEST(PeerStatus, OnUnevenNodesARankReceivesFromSeveralRanks) {
   const auto made = neighbours_of({{"a", "m"}, {"b", "n"}, {"a", "m"}, {"a", "m"}, {"b", "n"}});
   EXPECT_THAT(made.ranks_of, ElementsAre(ElementsAre(0, 2, 3), ElementsAre(1, 4)));
   EXPECT_THAT(made.receiver_of, ElementsAre(1, 0, 4, 1, 2));

@@ -128,7 +128,7 @@ TEST_F(CallQueueTest, SendsAndReceivesProceedBesideACollective) {
   EXPECT_FALSE(receive.is_done() || blocked.is_done());
 }
 
-TEST_F(CallQueueTest, ACollectiveThatGoesOnByItselfLetsTheNextOneStart) {
+TEST_F(CallQueueTest, ACollectiveThatContinuesByItselfLetsTheNextOneStart) {
   Call &on_gpu = collective(), &next = collective(), &last = collective();
   on_gpu.lets_next_start = true;
   next.next = comm::Progress::kDone;

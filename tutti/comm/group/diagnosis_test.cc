@@ -108,7 +108,7 @@ TEST_F(DiagnosisOfRank0, ARankThatSaysNothingIsNamed) {
   EXPECT_EQ(error.detail, "still waiting for rank 1; rank 1 gives no answer");
 }
 
-TEST_F(DiagnosisOfRank0, NobodyIsNamedWhereAllSayThatTheyWait) {
+TEST_F(DiagnosisOfRank0, NoRankIsNamedWhenAllRanksWait) {
   MemoryStore store;
   for (const char* key : {"waits/7/0", "waits/7/1", "waits/7/2"}) store.set(key, "barrier #9").or_throw();
   Error error{.detail = "still waiting"};

@@ -174,7 +174,7 @@ TEST(Criteo, DropsUnclickedSamplesByNumpysDraws) {
   EXPECT_EQ(report.samples_of_days, kept_of_days);
 }
 
-TEST(Criteo, MalformedLinesAreToldByFileLineAndColumn) {
+TEST(Criteo, MalformedLinesAreReportedByFileLineAndColumn) {
   const TestFolder folder;
   const auto refusal_of = [&](const std::string& bad) {
     const std::string path = folder.write("day_0", line() + line() + bad + line());
@@ -206,7 +206,7 @@ TEST(Criteo, MalformedLinesAreToldByFileLineAndColumn) {
             "'abcdefghijklmnopqrstuvwx...'");
 }
 
-TEST(Criteo, SoManyBadLinesAreLeftOutAndCounted) {
+TEST(Criteo, BadLinesUpToTheLimitAreSkippedAndCounted) {
   const TestFolder folder;
   const std::string text =
       folder.write("t", line({{15, "1"}}) + "x\n" + line({{15, "2"}}) + line({{3, "y"}}) + line({{15, "3"}}));
@@ -224,7 +224,7 @@ TEST(Criteo, SoManyBadLinesAreLeftOutAndCounted) {
                 "this is one malformed line more than the 1 that may be skipped"));
 }
 
-TEST(Criteo, TheFirstBadLineIsToldWhateverTheThreadsDo) {
+TEST(Criteo, TheFirstBadLineIsReportedWhateverTheThreadsDo) {
   const TestFolder folder;
   std::string text = text_of(60000);  // several pieces
   text += "late\n";

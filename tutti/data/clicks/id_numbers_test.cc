@@ -81,7 +81,7 @@ TEST(IdNumbers, AreGivenInTheOrderOfFirstAppearanceWhateverTheMemory) {
   }
 }
 
-TEST(IdNumbers, TooLittleMemoryIsTold) {
+TEST(IdNumbers, TooLittleMemoryIsReported) {
   const TestFolder folder;
   const PlacedFile file = PlacedFile::create(folder.file("column")).or_throw();
   MemoryBudget none(0), a_bit(8);

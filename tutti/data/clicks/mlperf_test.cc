@@ -53,7 +53,7 @@ TEST(MlperfClicks, TakesIdsModuloTheRange) {
   EXPECT_THAT(read_whole(*source, 0).lookups[3].indices, ElementsAre(3, 4, 5, 6, 0, 1, 2, 4, 4, 5));
 }
 
-TEST(MlperfClicks, ShufflesWholeBatchesAnewInEachEpoch) {
+TEST(MlperfClicks, ShufflesWholeBatchesInEachEpoch) {
   const TestFolder folder;
   const auto source =
       open_mlperf_clicks({.path = write_samples(folder, 95), .rows = kRows, .batch_size = 10, .shuffle_seed = 1})
@@ -77,7 +77,7 @@ TEST(MlperfClicks, ShufflesWholeBatchesAnewInEachEpoch) {
   EXPECT_EQ(std::set(first.begin(), first.end()).size(), 10u);
 }
 
-TEST(MlperfClicks, ALabelThatIsNoneIsTold) {
+TEST(MlperfClicks, AnInvalidLabelIsReported) {
   const TestFolder folder;
   std::string bytes = bytes_of_file(write_samples(folder, 10));
   bytes[160 * 7] = 5;
@@ -89,7 +89,7 @@ TEST(MlperfClicks, ALabelThatIsNoneIsTold) {
             path + ": batch 1, sample 3 (sample 7 of the file) has the label 5, not 0 or 1");
 }
 
-TEST(MlperfClicks, WhatIsWrongIsTold) {
+TEST(MlperfClicks, InvalidRowsAndOptionsAreReported) {
   const TestFolder folder;
   const std::string path = write_samples(folder, 10, 5000);
   const auto source = open_mlperf_clicks({.path = path, .rows = kRows, .batch_size = 4}).or_throw();

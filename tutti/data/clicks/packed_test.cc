@@ -87,7 +87,7 @@ TEST(PackedClicks, RowsAreTakenModuloTheRange) {
   EXPECT_THAT(read_whole(*source, 0).lookups[1].indices, ElementsAre(8, 9, 0));
 }
 
-TEST(PackedClicks, ALabelThatIsNoneIsTold) {
+TEST(PackedClicks, AnInvalidLabelIsReported) {
   const TestFolder folder;
   const std::string path = write_small(folder, 22, 7);
   const auto source = open_packed_clicks({.path = path, .split = ClickSplit::kAll, .batch_size = 10}).or_throw();
@@ -97,7 +97,7 @@ TEST(PackedClicks, ALabelThatIsNoneIsTold) {
             path + ": batch 2, sample 2 (sample 22 of the file) has the label 7, not 0 or 1");
 }
 
-TEST(PackedClicks, ARowOutsideItsTableIsTold) {
+TEST(PackedClicks, ARowOutsideItsTableIsReported) {
   const TestFolder folder;
   const std::string path = write_small(folder, 23);
   const auto source = open_packed_clicks({.path = path, .split = ClickSplit::kAll, .batch_size = 10}).or_throw();

@@ -181,7 +181,7 @@ TEST_F(BpeFiles, OfMegatronsTikTokenizer) {
 }
 
 // As when one file is given for another: its first line may be all of it.
-TEST_F(BpeFiles, OfALongLineTheBeginningIsTold) {
+TEST_F(BpeFiles, OnlyTheBeginningOfALongLineIsShown) {
   const std::string vocab = put("vocab.json", R"({"a":0,"b":1,"ab":2})");
   const std::string json = R"({"!": 0, "\"": 1, "aaaaaaaaaaaaaaaaaa)" + std::string(100000, 'x') + R"(": 2})";
   const std::string shown = R"("{"!": 0, "\"": 1, "aaaaaaaaaaaaaaaaaaxxx...", expected )";

@@ -12,7 +12,7 @@ namespace {
 
 int place(char letter) { return letter == ' ' ? 26 : letter - 'a'; }
 
-TEST(PlantedText, HasTheEntropyThatItTells) {
+TEST(PlantedText, HasTheEntropyThatItReports) {
   const PlantedText text({.seed = 3, .branches = 4, .length = 400000});
   const std::string all = text.document(0);
   double with_two = 0;

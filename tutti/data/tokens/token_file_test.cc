@@ -81,7 +81,7 @@ TEST_F(TokenFiles, ReadWhatWasWrittenInEveryType) {
   }
 }
 
-TEST_F(TokenFiles, TellTheFirstTokenBeyondAVocabulary) {
+TEST_F(TokenFiles, FindTheFirstTokenBeyondAVocabulary) {
   for (const TokenType type :
        {TokenType::kU8, TokenType::kI8, TokenType::kI16, TokenType::kI32, TokenType::kI64, TokenType::kU16}) {
     write(type);
@@ -96,7 +96,7 @@ TEST_F(TokenFiles, TellTheFirstTokenBeyondAVocabulary) {
   }
 }
 
-TEST_F(TokenFiles, TellATokenBelow0) {
+TEST_F(TokenFiles, FindATokenBelow0) {
   write(TokenType::kI16);
   std::string tokens = bytes(".bin");
   tokens[8] = tokens[9] = '\xff';

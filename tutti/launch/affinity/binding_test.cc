@@ -31,7 +31,7 @@ TEST(Bind, TheWordsAreFourAndOthersAreNamed) {
   EXPECT_EQ(wrong.error().detail, "--bind needs core, socket, numa or none, not 'cores'");
 }
 
-TEST(Bind, CoresAreCutIntoRunsOfNeighbours) {
+TEST(Bind, CoresAreDividedIntoContiguousRuns) {
   EXPECT_THAT(bind_ranks(big(), Bind::kCore, 4), ElementsAre(ElementsAre(0, 1, 8, 9), ElementsAre(2, 3, 10, 11),
                                                              ElementsAre(4, 5, 12, 13), ElementsAre(6, 7, 14, 15)));
   // Every core belongs to one rank, and the runs differ by one core at most.

@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-TEST(RankTable, NeighboursWithTheSameShareAreOneLine) {
+TEST(RankTable, ConsecutiveRanksWithTheSameShareAreOneLine) {
   EXPECT_THAT(rank_table({{"a", 0, 8, std::vector<std::string>(8, "any CPU")},
                           {"host-b", 8, 2, {"CPU 0, GPU 0", "CPU 1, GPU 1"}}}),
               ElementsAre("  ranks 0-7  on a       local ranks 0-7  any CPU",
@@ -52,7 +52,7 @@ TEST(NodeInfo, ComesBackAsItWas) {
   EXPECT_EQ(parse_node_info(encode(about), 2), (NodeInfo{.shares = {}, .run = "0123abcd"})) << "too many shares";
 }
 
-TEST(NodeInfo, AWordThatIsNoneIsNothing) {
+TEST(NodeInfo, AnInvalidRunIdIsIgnored) {
   for (const char* run : {R"("../x")", "7", R"("0123 4567")", R"("ABC")"})
     EXPECT_EQ(parse_node_info(R"({"shares": [], "run": )" + std::string(run) + "}", 1), NodeInfo()) << run;
   EXPECT_EQ(parse_node_info(encode(NodeInfo{.run = std::string(65, 'a')}), 1), NodeInfo());

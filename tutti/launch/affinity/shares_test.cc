@@ -53,7 +53,7 @@ TEST(Shares, OneEach) {
             "--virtual-local-rank needs a GPU for each of 1 rank, but none is visible on this host");
 }
 
-TEST(Shares, TellInAFewWords) {
+TEST(Shares, HaveAShortText) {
   EXPECT_EQ(Share{}.text(), "any CPU");
   EXPECT_EQ((Share{.cpus = {0, 1, 2, 3, 8}, .gpu = "2", .variables = {}}.text()), "CPU 0-3, 8, GPU 2");
   const Topology two = {{.cpus = {0}}, {.cpus = {1}}};

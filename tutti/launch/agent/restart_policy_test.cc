@@ -48,7 +48,7 @@ TEST(RestartPolicy, TheSameStepAgainAndAgainIsNoProgress) {
   EXPECT_EQ(judge(policy, {at_step(120), at_step(-1)}, at_step(-1)).code, kExitNoProgress);
 }
 
-TEST(RestartPolicy, WhereNoStepIsToldTimeCounts) {
+TEST(RestartPolicy, WithoutReportedStepsTimeCounts) {
   const RestartPolicy policy{.most = 100};
   EXPECT_TRUE(judge(policy, {after(3), after(2)}, after(40)).restart);
   const Verdict quick = judge(policy, {after(40), after(2)}, after(1));
@@ -120,7 +120,7 @@ TEST(Outcome, OfRanksThatTheUserStopped) {
   EXPECT_EQ(code_of_ends(std::vector{with_code(0, 0)}, SIGTERM), 0) << "it ended well all the same";
 }
 
-TEST(Outcome, WhoSavedIsTold) {
+TEST(Outcome, RanksThatSavedAreNamed) {
   const std::vector ends = {with_code(0, 75), with_code(1, 0), with_code(2, 75)};
   EXPECT_EQ(saved_text(ends, true),
             "ranks 0, 2 left with code 75: their state is saved, and the job can be started again");

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Workers, TellWhatTheyHadOfMemoryAtMost) {
+TEST(Workers, ReportTheirPeakMemory) {
   AgentSpec spec;
   spec.program = "/bin/sh";
   spec.shares.resize(1);

@@ -131,7 +131,7 @@ TEST_F(Heartbeats, TimeInWhichThisProcessDidNotRunDoesNotCount) {
   EXPECT_THAT(table_.silent(time_), IsEmpty());
 }
 
-TEST_F(Heartbeats, AnAgentThatIsNotCountedOnIsToldSo) {
+TEST_F(Heartbeats, AnAgentThatIsNotAMemberGetsTheStateOut) {
   exchange();
   EXPECT_EQ(agent_.state(), HeartbeatState::kWell) << "it waits";
   agent_.set_round(3);
@@ -147,7 +147,7 @@ TEST_F(Heartbeats, AnAgentThatIsNotCountedOnIsToldSo) {
   EXPECT_EQ(agent_.state(), HeartbeatState::kOut);
 }
 
-TEST_F(Heartbeats, APartitionedCoordinatorTellsAgentsInARound) {
+TEST_F(Heartbeats, APartitionedCoordinatorInformsAgentsInARound) {
   table_.expect(1, time_);
   table_.set_round(3);
   agent_.set_round(-1);
@@ -194,7 +194,7 @@ TEST(Heartbeat, WithoutADescriptorOrAThreadIsAnError) {
               HasSubstr("could not start a thread"));
 }
 
-TEST(Heartbeat, AWrongSecretKeepsNobodyAlive) {
+TEST(Heartbeat, AWrongSecretKeepsNoNodeAlive) {
   const auto center = HeartbeatCenter::open("127.0.0.1", 0, kHeartbeatJob, kTimes).or_throw();
   center->expect(1);
   const auto stranger =

@@ -21,7 +21,7 @@ bool rings(const KeyWatch& watch) {
   return poll(&fd, 1, 60'000) == 1;
 }
 
-TEST(KeyWatch, OfAnyStoreTellsTheValueOnce) {
+TEST(KeyWatch, OfAnyStoreReturnsTheValueOnce) {
   MemoryStore store;
   const auto watch = KeyWatch::open(store, "k", soon_watched()).or_throw();
   EXPECT_FALSE(watch->try_read().has_value());
@@ -35,7 +35,7 @@ TEST(KeyWatch, EndsWhileItWaits) {
   KeyWatch::open(store, "k", soon_watched()).or_throw().reset();
 }
 
-TEST(KeyWatch, OfAServerTellsTheValue) {
+TEST(KeyWatch, OfAServerReturnsTheValue) {
   const auto server = StoreServer::start(kWatchedAddress, kWatchedJob).or_throw();
   const auto store = TcpStore::connect(server->address(), kWatchedJob, 0, soon_watched()).or_throw();
   const auto watch = KeyWatch::open(*store, "k", soon_watched()).or_throw();
@@ -46,7 +46,7 @@ TEST(KeyWatch, OfAServerTellsTheValue) {
 }
 
 // What ends a round must be told at once: that another server may take over is no reason to wait for it here.
-TEST(KeyWatch, TellsAtOnceThatTheServerHasGoneAlsoWhereItHasAFollower) {
+TEST(KeyWatch, ReportsALostServerAtOnceEvenIfItHasAFollower) {
   auto server = StoreServer::start(kWatchedAddress, kWatchedJob).or_throw();
   const auto follower = StoreServer::follow(kWatchedAddress, kWatchedJob, server->address(), soon_watched()).or_throw();
   const auto store =

@@ -267,7 +267,7 @@ TEST(MembershipTable, AllNodesLearnOfAContradiction) {
   EXPECT_THAT(table.told(kRefuse), HasSubstr("Mismatch: node 0 was given -n 1,1, but node 1 -n 1,3"));
 }
 
-TEST(MembershipTable, TwoOfOneNumberAreToldApart) {
+TEST(MembershipTable, ASecondNodeWithTheSameNumberIsRejected) {
   TestedTable table({.min = 2, .max = 2, .numbered = true, .lost_after = seconds(2)});
   JoinRequest first = table.request_of("a", 0), second = table.request_of("c", 0);
   first.note.pid = 71, second.note.pid = 72;

@@ -55,7 +55,7 @@ class Monitors : public ::testing::Test {
   Monitor monitor_{{}, "no rank", "", [this](const std::string& line) { said_.push_back(line); }};
 };
 
-TEST_F(Monitors, AStoppedRankIsToldAndThatItGoesOn) {
+TEST_F(Monitors, AStoppedRankIsReportedAndWhenItContinues) {
   start(2);
   kill(pid(1), SIGSTOP);
   check_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") is stopped (SIGSTOP or a debugger)");
@@ -67,7 +67,7 @@ TEST_F(Monitors, AStoppedRankIsToldAndThatItGoesOn) {
 }
 
 // The agent itself continues a stopped rank, to end it.
-TEST_F(Monitors, ARankThatIsToldToStopIsNotToldToGoOn) {
+TEST_F(Monitors, ARankThatTheAgentContinuesToEndItIsNotReported) {
   start(2);
   kill(pid(1), SIGSTOP);
   check_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") is stopped (SIGSTOP or a debugger)");
@@ -80,7 +80,7 @@ TEST_F(Monitors, ARankThatIsToldToStopIsNotToldToGoOn) {
   EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 1 (pid " + std::to_string(pid(1)) + ") continues"))));
 }
 
-TEST_F(Monitors, AnEndIsToldInTheStatusAndInTheReport) {
+TEST_F(Monitors, AnExitIsReportedInTheStatusAndInTheReport) {
   start(2);
   EXPECT_FALSE(monitor_.check(workers_));
   kill(pid(0), SIGKILL);
@@ -98,7 +98,7 @@ TEST_F(Monitors, AnEndIsToldInTheStatusAndInTheReport) {
 }
 
 // A process without a progress page that ignores SIGUSR2: only the kernel's information remains.
-TEST_F(Monitors, StacksOfAProcessThatTellsNothing) {
+TEST_F(Monitors, StacksOfASilentProcessHaveTheKernelsInformation) {
   start(1);
   Stacks stacks({{0, pid(0), workers_.begin()->progress()}}, std::chrono::seconds(15));
   while (!stacks.over()) {

@@ -67,7 +67,7 @@ TEST(Table, HasALineForEachRank) {
                     HasSubstr("\n   3  bb    101")));
 }
 
-TEST(Table, TellsWhatRanksWantPeopleToKnow) {
+TEST(Table, ShowsTheAlarmsOfRanks) {
   NodeStatus status = node(0, 2);
   status.ranks[1].alarm = "1 of 3 checkpoints was not saved, the last that of step 40: No space left on device";
   EXPECT_THAT(
@@ -91,7 +91,7 @@ TEST(Table, NamesARankThatIsSlow) {
   EXPECT_THAT(status_table({node(0, 2), other}, 0, 0), Not(HasSubstr("slow"))) << "too early to tell";
 }
 
-TEST(Table, FitsTheTerminalAndTellsOfNodesThatAreSilent) {
+TEST(Table, FitsTheTerminalAndShowsSilentNodes) {
   NodeStatus silent = node(1, 0);
   silent.trouble = "has told nothing for 12 s";
   const std::string text = status_table({node(0, 9), silent}, 8, 40);

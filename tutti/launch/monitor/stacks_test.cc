@@ -34,7 +34,7 @@ TEST(Addr2line, ItsAnswerIsTakenApart) {
   EXPECT_THAT(all[2], ElementsAre("abort"));
 }
 
-TEST(Backtrace, WhatOnlyEndsOrStartsAProcessIsLeftOut) {
+TEST(Backtrace, FramesThatOnlyEndOrStartAProcessAreSkipped) {
   EXPECT_THAT(of_the_program(
                   {"__pthread_kill_implementation at ./nptl/pthread_kill.c:44", "raise in libc.so.6",
                    "abort@@GLIBC_2.2.5 in libc.so.6", "__gnu_cxx::__verbose_terminate_handler() in libstdc++.so.6",
@@ -70,7 +70,7 @@ TEST(Backtrace, NamesAFunctionOfThisProcess) {
   EXPECT_EQ(lines.back(), "at 0x10");
 }
 
-TEST(Backtrace, AfterTheDeadlineTellsTheFile) {
+TEST(Backtrace, AfterTheDeadlineNamesOnlyTheFile) {
   const ProgressFrames frames{.frames = {0x55d000000010}, .maps = kMaps};
   EXPECT_THAT(backtrace_lines(frames, Deadline::after(Duration(0))), ElementsAre("in train, +0x2010"));
 }

@@ -92,13 +92,13 @@ TEST(Hang, SeesThatRanksWaitForOneAnotherInTwoGroups) {
                                 HasSubstr("#7 (f32[4], sum) on group dp")));
 }
 
-TEST(Hang, BlamesNobodyHereWhereAllHaveCome) {
+TEST(Hang, BlamesNoRankOfThisNodeWhenAllHaveArrived) {
   const HangCause cause = explain_hang({rank(0, 42, kWaits), rank(1, 42, kWaits)}, describe);
   EXPECT_THAT(cause.blamed, IsEmpty());
   EXPECT_EQ(cause.text, "ranks 0, 1 wait in all_reduce #42 (f32[4], sum) on group world for ranks of other nodes");
 }
 
-TEST(Hang, BlamesTheProgramWhereNobodyIsInACall) {
+TEST(Hang, BlamesTheProgramWhenNoRankIsInACall) {
   const HangCause cause = explain_hang({rank(0, 42, kEnded), rank(1, 42, kEnded)}, describe);
   EXPECT_THAT(cause.blamed, ElementsAre(0, 1));
   EXPECT_THAT(cause.text,
@@ -112,7 +112,7 @@ TEST(Slow, IsTheOneThatAllOthersWaitFor) {
   EXPECT_EQ(awaited_rank({rank(0, 41, kEnded)}), std::nullopt);
 }
 
-TEST(Limit, IsNoneUntilStepsAreToldAndThenLearned) {
+TEST(Limit, IsUnsetUntilStepsAreReportedAndThenLearned) {
   HangLimit limit(std::nullopt);
   EXPECT_EQ(limit.limit(), std::nullopt);
   limit.learn(100s, 1);  // reading the data, before the first step

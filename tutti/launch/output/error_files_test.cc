@@ -80,7 +80,7 @@ TEST_F(ErrorFiles, TakeNoTerminalOver) {
             "a ? and ?31m");
 }
 
-TEST_F(ErrorFiles, ThatNestDeepAreToldAsTheyAre) {
+TEST_F(ErrorFiles, ThatNestDeepAreReportedAsText) {
   const auto nested = [](int deep, const std::string& open, const std::string& close) {
     std::string text = R"({"message": )";
     for (int i = 0; i < deep; ++i) text += open;

@@ -126,7 +126,7 @@ TEST(WorkerOutput, APipeInThePlaceOfALogIsNotWaitedFor) {
 }
 
 // A log file on a full disk.
-TEST(WorkerOutput, ALogThatEndsIsToldOnStandardError) {
+TEST(WorkerOutput, ALogThatEndsIsReportedOnStandardError) {
   std::string folder = (std::string)::testing::TempDir() + "tutti_log_XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   ASSERT_EQ(symlink("/dev/full", (folder + "/stdout.log").c_str()), 0);

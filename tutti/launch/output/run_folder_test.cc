@@ -81,7 +81,7 @@ TEST_F(RunFolders, ALivingRunIsNotDisturbed) {
   EXPECT_TRUE(has_log());
 }
 
-TEST_F(RunFolders, WhoComesLaterJoinsWhatRunsThere) {
+TEST_F(RunFolders, ALaterNodeJoinsTheRunInTheFolder) {
   {
     const auto first = claim("a1");
     leave_log();

@@ -94,7 +94,7 @@ TEST_F(ReportFile, ADeviceStaysOne) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-TEST_F(ReportFile, APipeThatCameMeanwhileKeepsNobodyWaiting) {
+TEST_F(ReportFile, APipeInThePlaceOfTheFileBlocksNoWriter) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   ASSERT_TRUE(write_report_file(path_, "text").ok());
   EXPECT_EQ(*read_file(path_, 100), "text");

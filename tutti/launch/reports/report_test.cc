@@ -165,7 +165,7 @@ TEST(Report, GlooOnALoopbackAddressGetsAHint) {
   EXPECT_THAT(failure_report(failure, {}), Not(HasSubstr("hint: ")));
 }
 
-TEST(Report, WhoFailedAsWellIsToldFromWhoWasStopped) {
+TEST(Report, RanksThatFailedAsWellAreDistinguishedFromStoppedOnes) {
   const WorkerEnd culprit{.rank = 0, .exit = {.code = 3}};
   Failure failure{.culprit = culprit};
   failure.others[2].message = "ValueError: the loss is NaN";

@@ -33,7 +33,7 @@ TEST(DlrmOptions, DefaultsAreThoseOfTheReferenceAndAgree) {
   EXPECT_EQ(made.interactions(), 8);
 }
 
-TEST(DlrmOptions, ContradictionsAreToldWithValueAndPlace) {
+TEST(DlrmOptions, ContradictionsAreReportedWithValueAndOption) {
   EXPECT_EQ(refusal([](Options& o) {
               o.architecture.mlp_bottom = {4, 3, 5};
             }),

@@ -14,7 +14,7 @@ namespace tutti::dlrm {
 namespace {
 
 // Told to stop before its first batch, a run of one batch has nothing left to be started again for.
-TEST(DlrmTraining, ToldToStopInItsLastBatchItHasFinished) {
+TEST(DlrmTraining, AStopRequestInTheLastBatchLetsTheRunFinish) {
   for (const std::int64_t epochs : {1, 2}) {
     for (const double threshold : {0.0, 1e-9}) {
       const test::TemporaryFolder folder;

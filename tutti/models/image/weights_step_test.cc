@@ -90,7 +90,7 @@ TEST_P(WeightsStepTest, AnInfinityThatNothingScalesIsAnErrorWhereTheNormIsKnown)
   });
 }
 
-TEST_P(WeightsStepTest, WhereGradientsAreLookedAtOneThatIsNotFiniteIsToldWithItsRank) {
+TEST_P(WeightsStepTest, WithAFiniteCheckANonFiniteGradientIsReportedWithItsRank) {
   for (const double clip : {0.0, 0.5}) {
     run(
         {.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip},
@@ -111,7 +111,7 @@ TEST_P(WeightsStepTest, WhereGradientsAreLookedAtOneThatIsNotFiniteIsToldWithIts
   }
 }
 
-TEST_P(WeightsStepTest, AsItComesAnInfinityIsAnErrorWithItsRank) {
+TEST_P(WeightsStepTest, ByDefaultAnInfinityIsAnErrorWithItsRank) {
   for (const double clip : {0.0, 0.5}) {
     run(
         {.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip},

@@ -97,7 +97,7 @@ TEST(DataParallel, TakesBuffersThatAreNotARangeOfMemory) {
   EXPECT_TRUE(at::equal(ranks[0].model->left->weight, ranks[1].model->left->weight)) << "frozen";
 }
 
-TEST(DataParallel, NamesABufferThatCannotTravel) {
+TEST(DataParallel, NamesABufferThatCannotBeSent) {
   const auto error = [](const at::Tensor& buffer) {
     std::string text;
     auto models = make_models<Branches>(2);
@@ -122,7 +122,7 @@ TEST(DataParallel, ShowsTheFirstDifferenceBetweenModels) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(DataParallel, TellsAnotherTypeAndAnotherOrder) {
+TEST(DataParallel, ReportsAnotherTypeAndAnotherOrder) {
   auto models = make_models<Branches>(2);
   models[1]->right->to(at::kDouble);
   const std::vector turned = {std::make_shared<torch::nn::Module>(), std::make_shared<torch::nn::Module>()};
@@ -137,7 +137,7 @@ TEST(DataParallel, TellsAnotherTypeAndAnotherOrder) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(DataParallel, TellsAMissingParameterAndAFrozenOne) {
+TEST(DataParallel, ReportsAMissingParameterAndAFrozenOne) {
   std::vector<std::shared_ptr<Branches>> models = make_models<Branches>(2);
   models[1]->left->weight.set_requires_grad(false);
   std::vector<std::shared_ptr<Branches>> extra = make_models<Branches>(2);
@@ -225,7 +225,7 @@ TEST(DataParallel, FindUnusedCountsWhatWasUsedInsideNoSync) {
   }
 }
 
-TEST(DataParallel, ATiedWeightTravelsOnceAndIsAveragedOnce) {
+TEST(DataParallel, ATiedWeightIsSentOnceAndAveragedOnce) {
   for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
     for (const bool views : {false, true}) {
       auto models = make_models<Tied>(2);
@@ -296,7 +296,7 @@ TEST(DataParallel, SeveralModelsShareAGroup) {
   }
 }
 
-TEST(DataParallel, TellsForgottenAndRepeatedCalls) {
+TEST(DataParallel, ReportsForgottenAndRepeatedCalls) {
   auto models = make_models<Branches>(1);
   const auto outcomes = test::run_threads(1, [&](Group& world) {
     DataParallel ddp(models[0], world, kPlain);
@@ -397,7 +397,7 @@ bool sleeps(pid_t thread) {
 }
 
 // What is destroyed while another exception unwinds the stack, but not by it, waits for what is in flight.
-TEST(DataParallel, LivesAndEndsWithinADestructorThatAnExceptionCalls) {
+TEST(DataParallel, WorksAndEndsWithinADestructorThatAnExceptionCalls) {
   struct LastStep {
     std::function<void()> act;
     ~LastStep() { act(); }

@@ -25,7 +25,7 @@ TEST(GradientArrivals, EachIsExpectedOnceAStep) {
   }
 }
 
-TEST(GradientArrivals, WhatIsLeftOutIsNeverMissing) {
+TEST(GradientArrivals, ASkippedParameterIsNeverMissing) {
   GradientArrivals arrivals(2);
   arrivals.skip(0);
   arrivals.begin_step();

@@ -75,13 +75,10 @@ TEST(DataParallelOptions, AllOfThemAreCompared) {
       check_says(error_of([&] { DataParallel ddp(model, world, options); }),
                  "the ranks gave DataParallel different options: " + words + " on rank 1");
     };
-    differs([](auto& o) { o.first_bucket_bytes = 8; },
-            "first_bucket_bytes is 1048576 on rank 0, but 8");
+    differs([](auto& o) { o.first_bucket_bytes = 8; }, "first_bucket_bytes is 1048576 on rank 0, but 8");
     differs([](auto& o) { o.in_place_bytes = 8; }, "in_place_bytes is 262144 on rank 0, but 8");
-    differs([](auto& o) { o.overlap = Overlap::kOn; },
-            "overlap is Overlap::kAuto on rank 0, but Overlap::kOn");
-    differs([](auto& o) { o.broadcast_buffers = false; },
-            "broadcast_buffers is true on rank 0, but false");
+    differs([](auto& o) { o.overlap = Overlap::kOn; }, "overlap is Overlap::kAuto on rank 0, but Overlap::kOn");
+    differs([](auto& o) { o.broadcast_buffers = false; }, "broadcast_buffers is true on rank 0, but false");
     differs([](auto& o) { o.find_unused_parameters = true; }, "find_unused_parameters is false on rank 0, but true");
     differs([](auto& o) { o.gradient_as_bucket_view = true; }, "gradient_as_bucket_view is false on rank 0, but true");
     differs([](auto& o) { o.static_graph = true; }, "static_graph is false on rank 0, but true");
@@ -96,8 +93,7 @@ TEST(DataParallelOptions, AllOfThemAreCompared) {
     differs([](auto& o) { o.finite_check = FiniteCheck::kReport; },
             "finite_check is FiniteCheck::kInReduction on rank 0, but FiniteCheck::kReport");
     differs([](auto& o) { o.logical_ranks = 2; }, "logical_ranks is 0 on rank 0, but 2");
-    differs([](auto& o) { o.allow_empty_batches = true; },
-            "allow_empty_batches is false on rank 0, but true");
+    differs([](auto& o) { o.allow_empty_batches = true; }, "allow_empty_batches is false on rank 0, but true");
   });
 }
 
@@ -121,7 +117,7 @@ TEST(DataParallelOptions, ThatExcludeOneAnotherOrNameNothingGetASentence) {
 }
 
 // Between hosts it is the wire that works, whoever computes on the cores.
-TEST(DataParallelOptions, GradientsTravelBesideBackwardBetweenHosts) {
+TEST(DataParallelOptions, GradientsAreSentDuringBackwardBetweenHosts) {
   const auto models = make_models<Branches>(2);
   const auto body = [&](Group& world) {
     for (const auto overlap : {Overlap::kAuto, Overlap::kOff}) {
@@ -340,7 +336,7 @@ TEST(DataParallelOptions, AGradientThatIsNotFiniteNamesParameterAndRankOnAll) {
   }
 }
 
-TEST(DataParallelOptions, WhatIsOnlyReportedIsToldUntilTheNextStep) {
+TEST(DataParallelOptions, AReportedNonFiniteGradientIsKeptUntilTheNextStep) {
   run_branches(2, [](Group& world, Model model) {
     DataParallel ddp(model, world,
                      with_option([](auto& o) { o.finite_check = FiniteCheck::kReport, o.hook = f16_compression(); }));
@@ -356,7 +352,7 @@ TEST(DataParallelOptions, WhatIsOnlyReportedIsToldUntilTheNextStep) {
   });
 }
 
-TEST(DataParallelOptions, AnAverageThatOverflowsOnTheWayIsTold) {
+TEST(DataParallelOptions, AnAverageThatOverflowsIsReported) {
   run_branches(2, [](Group& world, Model model) {
     DataParallel ddp(model, world,
                      with_option([](auto& o) { o.finite_check = FiniteCheck::kThrow, o.hook = f16_compression(); }));

@@ -153,7 +153,7 @@ TEST(Pipeline, TrainsAndEvaluatesInTurn) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
-TEST(Pipeline, TellsWhatBelongsToTheLastMicrobatch) {
+TEST(Pipeline, CallsHooksBeforeAndAfterTheLastBackwardOfAChunk) {
   const Schedule schedule = make_schedule(ScheduleKind::kZeroBubbleV, {.ranks = 2, .microbatches = 3, .chunks = 2});
   const auto outcomes = run_threads(2, [&](Group& world) {
     const Stack mine({.layers = 4, .put_off = true}), alone({.layers = 4});
@@ -243,7 +243,7 @@ TEST(Pipeline, FreesOutputs) {
 }
 
 // Of activations that a tensor group has alike each rank sends its part: here they are not alike, so that it shows.
-TEST(Pipeline, PartsTravelOverTheTensorGroup) {
+TEST(Pipeline, PartsAreSentOverTheTensorGroup) {
   const auto outcomes = run_threads(4, [&](Group& world) {
     const MeshGroups groups = split(world, Mesh({{"pp", 2}, {"tp", 2}})).or_throw();
     const Group &pp = groups.along("pp"), &tp = groups.along("tp");
@@ -275,7 +275,7 @@ TEST(Pipeline, PartsTravelOverTheTensorGroup) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
-TEST(Pipeline, HalfPrecisionTravels) {
+TEST(Pipeline, HalfPrecisionIsSent) {
   const auto outcomes = run_threads(2, [&](Group& world) {
     const Schedule schedule = make_schedule(ScheduleKind::kOneForwardOneBackward, {.ranks = 2, .microbatches = 2});
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -307,7 +307,7 @@ std::vector<Outcome> with_chunk(const Chunk& chunk, const PipelineOptions& optio
                      {.timeout = 1000});
 }
 
-TEST(Pipeline, AStageThatThrowsIsToldByAll) {
+TEST(Pipeline, AStageThatThrowsIsReportedByAllRanks) {
   const auto outcomes = with_chunk([](int microbatch, const at::Tensor& input) {
     if (microbatch == 2) throw std::runtime_error("no more tea\nand a stack");
     return input * 2;

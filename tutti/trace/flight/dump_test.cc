@@ -178,7 +178,7 @@ TEST_F(Files, AnyBytesAreReadOrRefused) {
   }
 }
 
-TEST_F(Files, OtherJobsAndOlderRecordsAreLeftOut) {
+TEST_F(Files, OtherJobsAndOlderRecordsAreSkipped) {
   ASSERT_TRUE(write_flight_dump(some_dump(0, 1000), folder_).ok());
   FlightDump other = some_dump(1, 900);
   other.job = "yesterday";

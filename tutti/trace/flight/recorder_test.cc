@@ -87,7 +87,7 @@ TEST_F(Recorder, RemembersTheLastGroupsThatWereLeft) {
   EXPECT_TRUE(dump.groups.back().left);
 }
 
-TEST_F(Recorder, WritesAndWritesAnew) {
+TEST_F(Recorder, WritesAgainOverAnEarlierRecord) {
   FlightRecorder recorder(options(), describe);
   const auto world = recorder.add(group(1, "world"));
   const auto path = recorder.write(FlightRecorder::Why::kAsked, "SIGUSR2");
@@ -125,7 +125,7 @@ TEST_F(Recorder, InAFolderOfOthersNothingIsPutAside) {
 }
 
 // The name of a file whose library is no longer there.
-TEST_F(Recorder, AnUnreadableCallSiteIsLeftOut) {
+TEST_F(Recorder, AnUnreadableCallSiteIsSkipped) {
   void* const page = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   FlightRecorder recorder(options(), describe);
   const auto world = recorder.add(group(1, "world"));

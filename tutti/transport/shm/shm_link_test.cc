@@ -63,7 +63,7 @@ TEST(ShmLink, TakesMemoryAtTheFirstSendOnly) {
   EXPECT_EQ(shared.allocated[1], 0u);
 }
 
-TEST(ShmLink, WhatHasComeCanBeReadWhereItLies) {
+TEST(ShmLink, ReceivedBytesCanBeReadInPlace) {
   Shared shared;
   auto first = shared.link(0, 8), second = shared.link(1, 8);
   EXPECT_TRUE(second->front().empty());

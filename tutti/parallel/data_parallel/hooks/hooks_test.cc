@@ -247,7 +247,7 @@ TEST(PowerSgd, GivesTheSameWhateverTheLossIsScaledBy) {
 }
 
 // A bucket that was finite itself in a step that was left out: nothing of its gradients may come later.
-TEST(PowerSgd, AStepThatWasLeftOutLeavesNoError) {
+TEST(PowerSgd, ASkippedStepLeavesNoError) {
   run(2, 64, [](Group& world, std::shared_ptr<Branches> model) {
     auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
     const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
@@ -272,7 +272,7 @@ TEST(PowerSgd, AStepThatWasLeftOutLeavesNoError) {
 
 // The gradients of eleven steps, of which two overflow, and those that follow a checkpoint, after one of these too, in
 // other objects, which begin with other buckets.
-TEST(PowerSgd, GoesOnToTheBitFromWhatItSaved) {
+TEST(PowerSgd, ResumesBitIdenticallyFromItsCheckpoint) {
   for (const int saved_after : {2, 4, 5, 6, 8}) {
     const test::TemporaryFolder folder;
     run(2, 64, [&](Group& world, std::shared_ptr<Branches> model) {
@@ -356,7 +356,7 @@ TEST(PowerSgd, OnAnotherNumberOfRanksTheErrorsHaveTheSameMean) {
   }
 }
 
-TEST(PowerSgd, WhatDoesNotFitIsToldByName) {
+TEST(PowerSgd, StateThatDoesNotFitIsReportedByName) {
   const test::TemporaryFolder folder;
   std::vector<float> ones(4 * 128, 1);
   const auto load = [&](const StateBox& box, const CheckpointValues& progress = {}) {
@@ -385,7 +385,8 @@ TEST(PowerSgd, WhatDoesNotFitIsToldByName) {
   EXPECT_THAT(load(error({4, 127})), HasSubstr("expected f32[4, 128]"));
   EXPECT_THAT(load(error({0, 128})), HasSubstr("power_sgd_error of left.weight"));
   EXPECT_THAT(load(error({128})), HasSubstr("expected f32[128, 128]"));
-  EXPECT_THAT(load(q({64, 1}), {{"power_sgd_steps", std::int64_t(-1)}}), HasSubstr("-1 steps of PowerSGD with 0 draws make no sense"));
+  EXPECT_THAT(load(q({64, 1}), {{"power_sgd_steps", std::int64_t(-1)}}),
+              HasSubstr("-1 steps of PowerSGD with 0 draws make no sense"));
   EXPECT_THAT(load(q({64, 1}), {{"power_sgd_error_scale", 0.0}}), HasSubstr("PowerSGD's scale of the loss is 0"));
 }
 
