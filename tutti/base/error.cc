@@ -67,6 +67,10 @@ std::string to_string(const Error& e) {
   return text;
 }
 
+Error system_error(int errno_value, std::string what, std::string hint) {
+  return Error{.code = Code::kSystem, .detail = std::move(what), .hint = std::move(hint), .errno_value = errno_value};
+}
+
 namespace detail {
 
 void fail_requirement(const char* condition, std::string detail, std::string hint) {

@@ -137,9 +137,7 @@ auto as_result(const Make& make) -> Result<decltype(make())> {
 }
 
 // An Error of a system call. `what` is the clause before errno's text.
-inline Error system_error(int errno_value, std::string what, std::string hint = {}) {
-  return Error{.code = Code::kSystem, .detail = std::move(what), .hint = std::move(hint), .errno_value = errno_value};
-}
+Error system_error(int errno_value, std::string what, std::string hint = {});
 inline Error invalid_argument(std::string detail, std::string hint = {}) {
   return Error{.code = Code::kInvalidArgument, .detail = std::move(detail), .hint = std::move(hint)};
 }

@@ -38,8 +38,10 @@ auto started(const Start& start) -> Result<decltype(start())> {
   try {
     return start();
   } catch (const std::system_error& refused) {
-    return system_error(refused.code().value(), "could not start a thread",
-                        "raise the limit of threads (ulimit -u, or the cgroup's pids.max)");
+    return Error{.code = Code::kSystem,  // inline: adapters that use this header do not link the core
+                 .detail = "could not start a thread",
+                 .hint = "raise the limit of threads (ulimit -u, or the cgroup's pids.max)",
+                 .errno_value = refused.code().value()};
   }
 }
 

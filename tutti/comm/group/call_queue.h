@@ -190,17 +190,19 @@ class CallQueue {
   bool lock_after_tries() TUTTI_TRY_ACQUIRE(true, driver_);
   bool drive_until(const Submission& submission, Deadline deadline);
   bool is_running() const { return state_.load(std::memory_order_acquire) == State::kRunning; }
-  bool drive(Clock::time_point time, bool collectives_too) TUTTI_REQUIRES(driver_);
+  bool drive(Clock::time_point time, bool collectives_too) TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
   void take_arrivals() TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
-  bool start(Submission& submission) TUTTI_REQUIRES(driver_);
-  bool drive_one(Submission& submission, Clock::time_point time, bool checks) TUTTI_REQUIRES(driver_);
+  bool start(Submission& submission) TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
+  bool drive_one(Submission& submission, Clock::time_point time, bool checks) TUTTI_REQUIRES(driver_)
+      TUTTI_EXCLUDES(mutex_);
   bool report_overdue(Clock::time_point time) TUTTI_REQUIRES(driver_);
   bool end_all() TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
-  void finish(Submission& submission, Status result) TUTTI_REQUIRES(driver_);
+  void finish(Submission& submission, Status result) TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
   Entries::iterator remove(Entries& from, Entries::iterator entry) TUTTI_REQUIRES(driver_);
   Status hand_over(comm::StartedOperation started, const Request& request, std::uint64_t sequence, Deadline deadline)
       TUTTI_RELEASE(driver_);
-  void fail(const Request& request, std::uint64_t sequence, Trouble trouble) TUTTI_REQUIRES(driver_);
+  void fail(const Request& request, std::uint64_t sequence, Trouble trouble) TUTTI_REQUIRES(driver_)
+      TUTTI_EXCLUDES(mutex_);
   bool keeps_core(const comm::Operation& operation, int& tries) const;
   Clock::time_point due(const Submission& submission) const;
   Deadline deadline_of(const Request& request) const {
