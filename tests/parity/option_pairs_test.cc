@@ -273,7 +273,7 @@ TEST(ImageOptionPairs, NoOptionIsForgotten) {
                        {"what is read", "--data"},
                        {"what is written", "--save --trace --profile --tensorboard --json"},
                        {"when and where checkpoints are written",
-                        "--save-dir-per-node --save-interval --keep --memory-copy-interval"}});
+                        "--save-dir-per-node --save-interval --keep --keep-every --memory-copy-interval"}});
 }
 
 TEST(ImageOptionPairs, TheExcludedAreRejected) {
@@ -384,7 +384,7 @@ TEST(DlrmOptionPairs, NoOptionIsForgotten) {
        {"files of the placement", "--plan --table-cache"},
        {"this machine has one backend", "--dist-backend"},
        {"when and where checkpoints are written",
-        "--save-dir-per-node --save-interval --keep --memory-copy-interval"}});
+        "--save-dir-per-node --save-interval --keep --keep-every --memory-copy-interval"}});
 }
 
 TEST(DlrmOptionPairs, TheExcludedAreRejected) {
@@ -513,7 +513,8 @@ TEST(GptOptionPairs, NoOptionIsForgotten) {
        {"this machine has one backend", "--distributed-backend --distributed-timeout-minutes"},
        {"evaluation", "--eval-interval --skip-train"},
        {"checkpoints: pretrain_gpt_checkpoint_test.cc",
-        "--save-dir --save-dir-per-node --save-interval --keep --resume --memory-copy-interval --async-save --load "
+        "--save-dir --save-dir-per-node --save-interval --keep --keep-every --resume --memory-copy-interval "
+        "--async-save --load "
         "--ckpt-step --exit-on-missing-checkpoint --finetune --no-load-optim --no-save-optim"},
        {"what is written",
         "--log-throughput --log-num-zeros-in-grad --timing-log-level --timing-log-option --tensorboard-dir "
