@@ -211,7 +211,8 @@ TEST_F(Nodes, CtrlCWhileWaiting) {
   Running first(node(0, 2, "1", {worker(), "print"}), secret_);
   first.await_err("node 1");
   first.send(SIGINT);
-  EXPECT_EQ(first.wait().code, 130);
+  const Ended ended = first.wait();
+  EXPECT_EQ(ended.code, 130) << ended.err;
   EXPECT_TRUE(first.nobody_left());
 }
 

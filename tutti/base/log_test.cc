@@ -33,8 +33,8 @@ TEST_F(Log, LevelComesFromTheVariable) {
 TEST_F(Log, UnknownLevelIsReportedAndSilencesNothing) {
   EXPECT_EXIT(
       speak("verbose"), testing::ExitedWithCode(0),
-      "^.tutti. TUTTI_LOG says \"verbose\", expected debug, info, warn, error or off, or the topic select: the word is "
-      "left out\n"
+      "^.tutti. TUTTI_LOG says \"verbose\", expected debug, info, warn, error or off, or the topic select: this word "
+      "is ignored\n"
       ".tutti. a fact\n.tutti. a mishap\n$");
 }
 
@@ -58,7 +58,7 @@ TEST_F(Log, AnUnknownLevelIsReportedOnRequest) {
     log::tell_of_setting();
     std::exit(log::check_setting().ok() ? 0 : 3);
   };
-  EXPECT_EXIT(begin("warn,loud"), testing::ExitedWithCode(3), "^.tutti. TUTTI_LOG says \"loud\", [^\n]*left out\n$");
+  EXPECT_EXIT(begin("warn,loud"), testing::ExitedWithCode(3), "^.tutti. TUTTI_LOG says \"loud\", [^\n]*is ignored\n$");
   EXPECT_EXIT(begin("warn,select"), testing::ExitedWithCode(0), "^$");
 }
 
