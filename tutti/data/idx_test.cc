@@ -137,7 +137,7 @@ TEST_F(Idx, MembersFollowEachOtherAndNothingElseDoes) {
   ASSERT_TRUE(both.ok()) << to_string(both.error());
   EXPECT_THAT(both->values, ElementsAre(0, 1, 2, 3, 4, 5));
   append("two.gz", "garbage");
-  EXPECT_THAT(error_of(first), HasSubstr("the compressed data ends with byte 18, but the file goes on"));
+  EXPECT_THAT(error_of(first), HasSubstr("the compressed data ends with byte 18, but the file continues"));
 }
 
 TEST_F(Idx, MissingFile) { EXPECT_EQ(read_idx((folder_ / "nowhere").string()).error().code, Code::kNotFound); }
