@@ -176,7 +176,9 @@ bool is_suspended(pid_t pid) {
   const std::string state = status_line(pid, "State:");
   if (!state.starts_with('t')) return state.starts_with('T');
   const auto debugger = parse_int(status_line(pid, "TracerPid:"));
-  return !debugger || status_line(pid_t(*debugger), "PPid:") != std::to_string(::getpid());
+  if (!debugger) return true;
+  const std::string parent = status_line(pid_t(*debugger), "PPid:");
+  return parent != std::to_string(::getpid()) && parent != std::to_string(pid);
 }
 
 namespace {

@@ -41,7 +41,8 @@ std::optional<int> cgroup_cores(const std::string& self_cgroup, const std::strin
 std::vector<std::string> visible_gpus(const Environment& environment, const std::string& devices = "/dev");
 
 // Whether a process on this host is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger. A debugger that the calling
-// process started does not count, since it lets go soon. False if there is no such process.
+// process started does not count, nor one that the process itself started, such as a leak checker: they let go soon.
+// False if there is no such process.
 bool is_suspended(pid_t pid);
 
 // The GNU build id of this program in hexadecimal, or the size of its file if the linker wrote none. Copies of one

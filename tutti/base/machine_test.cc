@@ -154,6 +154,33 @@ TEST(ProcessState, ADebuggerOfOneOwnDoesNotCount) {
   EXPECT_EQ(WEXITSTATUS(status), 1) << "for other processes it does";
 }
 
+// A leak checker stops its process like this.
+TEST(ProcessState, ADebuggerThatTheProcessStartedDoesNotCount) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    const pid_t self = ::getpid();
+    if (::fork() == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const bool holds =
+          ::ptrace(PTRACE_ATTACH, self, nullptr, nullptr) == 0 && ::waitpid(self, nullptr, __WALL) == self;
+      const char byte = holds ? '!' : '?';
+      (void)!::write(ready[1], &byte, 1);
+    }
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_FALSE(is_suspended(child));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  for (const int end : ready) ::close(end);
+  if (byte != '!') GTEST_SKIP() << "no process may hold another one here (kernel.yama.ptrace_scope)";
+}
+
 }  // namespace
 
 }  // namespace tutti
