@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <numeric>
 
-
 namespace tutti {
 
 namespace {
@@ -39,8 +38,15 @@ std::optional<std::pair<double, std::string_view>> number_and_unit(std::string_v
 
 std::string seconds_text(double seconds) {
   if (seconds < 0) return "-" + seconds_text(-seconds);
-  if (seconds >= 3600)
-    return std::to_string(int(seconds / 3600)) + " h " + std::to_string(int(seconds / 60) % 60) + " min";
+  if (!(seconds < 1e12)) {  // no hours fit; NaN
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g s", seconds);
+    return text;
+  }
+  if (seconds >= 3600) {
+    const auto minutes = std::int64_t(seconds / 60);
+    return std::to_string(minutes / 60) + " h " + std::to_string(minutes % 60) + " min";
+  }
   if (seconds >= 119.5) {
     const int whole = int(std::lround(seconds));
     return std::to_string(whole / 60) + " min" + (whole % 60 ? " " + std::to_string(whole % 60) + " s" : "");

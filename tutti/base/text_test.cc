@@ -17,6 +17,8 @@ TEST(Text, Seconds) {
   EXPECT_EQ(seconds_text(52e-3), "52 ms");
   EXPECT_EQ(seconds_text(1), "1 s");
   EXPECT_EQ(seconds_text(12.4), "12.4 s");
+  EXPECT_EQ(seconds_text(1e11), "27777777 h 46 min");
+  EXPECT_EQ(seconds_text(2.5e304), "2.5e+304 s");
   EXPECT_EQ(seconds_text(90), "90 s");
   EXPECT_EQ(seconds_text(190), "3 min 10 s");
   EXPECT_EQ(seconds_text(300), "5 min");

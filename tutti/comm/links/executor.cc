@@ -73,9 +73,11 @@ class Execution final : public PlanOperation {
       lane.recvs.rewind();
     }
     chunk_ = memory_.get(PlanMemory::kChunk, chunk_bytes_);
-    const std::size_t skipped = piece_.first * size_of(request_.dtype);
-    bases_[int(Area::kIn)] = static_cast<std::byte*>(const_cast<void*>(request_.in)) + skipped;  // no plan writes In
-    bases_[int(Area::kOut)] = static_cast<std::byte*>(request_.out) + skipped;
+    const auto base = [this](void* buffer) {  // null where the rank has none
+      return buffer ? static_cast<std::byte*>(buffer) + piece_.first * size_of(request_.dtype) : nullptr;
+    };
+    bases_[int(Area::kIn)] = base(const_cast<void*>(request_.in));  // no plan writes In
+    bases_[int(Area::kOut)] = base(request_.out);
     bases_[int(Area::kScratch)] = memory_.get(PlanMemory::kScratch, plan_->scratch_bytes);
   }
 

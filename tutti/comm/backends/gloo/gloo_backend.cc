@@ -6,7 +6,7 @@
 // copies. This costs one copy in and one out, on a backend that is not chosen for its speed.
 //
 // Operations that Gloo does not have are composed of others. A reduce_scatter is an all_reduce of which each rank keeps
-// its part. A gather or scatter is an all_to_all in which all parts but the root's are empty. Gloo does not
+// its part. An uneven gather or scatter is an all_to_all in which all parts but the root's are empty. Gloo does not
 // authenticate peers.
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
@@ -14,8 +14,10 @@
 #include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
+#include <gloo/gather.h>
 #include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 #include <pthread.h>
 #include <signal.h>
@@ -315,7 +317,29 @@ class GlooBackend final : public Backend {
     ::gloo::allgatherv(options);
   }
 
-  // Copies between pairs of ranks. In a gather or scatter only the parts of the root are not empty.
+  static void gather(Flight& f, const Context& context, std::chrono::milliseconds limit) {
+    ::gloo::GatherOptions options(context);
+    options.setRoot(f.request.root);
+    options.setInput(f.in.data(), f.bytes());
+    if (f.rank == f.request.root) options.setOutput(f.out.data(), f.out.size());
+    options.setTimeout(limit);
+    ::gloo::gather(options);
+  }
+
+  static void scatter(Flight& f, const Context& context, std::chrono::milliseconds limit) {
+    ::gloo::ScatterOptions options(context);
+    options.setRoot(f.request.root);
+    if (f.rank == f.request.root) {
+      std::vector<std::uint8_t*> parts;
+      for (int to = 0; to < f.size; ++to) parts.push_back(f.in.data() + std::size_t(to) * f.bytes());
+      options.setInputs(parts, f.bytes());
+    }
+    options.setOutput(f.out.data(), f.bytes());
+    options.setTimeout(limit);
+    ::gloo::scatter(options);
+  }
+
+  // Copies between pairs of ranks. In an uneven gather or scatter only the parts of the root are not empty.
   static void exchange(Flight& f, const Context& context, std::chrono::milliseconds limit) {
     const Request& r = f.request;
     std::vector<std::int64_t> ins, outs;
@@ -358,6 +382,8 @@ class GlooBackend final : public Backend {
       broadcast(f, context, limit);
     else if (row.in == Verb::Buffer::kVector && row.gets == Verb::Ranks::kAll)
       all_gather(f, context, limit);
+    else if (has_root(r.kind) && row.splits == Verb::Splits::kNone)
+      row.gets == Verb::Ranks::kRoot ? gather(f, context, limit) : scatter(f, context, limit);
     else
       exchange(f, context, limit);
   }
