@@ -109,6 +109,7 @@ double Pattern::brought(int rank, std::size_t element) const {
 }
 
 double Pattern::reduced(std::size_t element, int count) const {
+  if (count == 0) return 0;  // of rank 0 in an exscan, which gets nothing
   const auto from = [&](int rank) {
     return brought(rank, element) * (op == ReduceOp::kPremulSum ? factor(rank) : 1.0);
   };
