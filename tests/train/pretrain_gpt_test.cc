@@ -287,7 +287,7 @@ TEST_F(PretrainGpt, BF16StaysNearF32) {
 TEST_F(PretrainGpt, DeterministicHasItsBitsWithoutAVariable) {
   const Words line = split(
       "--num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128 "
-      "--vocab-size 98 --mock-data --micro-batch-size 4 --global-batch-size 8 --lr 1e-2 --eval-iters 0 "
+      "--vocab-size 98 --mock-data --micro-batch-size 4 --global-batch-size 16 --lr 1e-2 --eval-iters 0 "
       "--train-iters 2 --deterministic-mode",
       ' ');
   const auto weights = [&](int ranks, const std::string& threads) {
