@@ -38,7 +38,7 @@ std::optional<std::pair<double, std::string_view>> number_and_unit(std::string_v
 
 std::string seconds_text(double seconds) {
   if (seconds < 0) return "-" + seconds_text(-seconds);
-  if (!(seconds < 1e12)) {  // no hours fit; NaN
+  if (!(seconds < 1e12)) {  // too long for hours to mean anything, infinite, or NaN
     char text[32];
     std::snprintf(text, sizeof text, "%.3g s", seconds);
     return text;

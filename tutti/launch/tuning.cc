@@ -172,18 +172,19 @@ std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures
               : "OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (" + slow + ")",
         "OPENBLAS_CORETYPE", openblas_coretype(cpu));
   }
-  const int share = std::max(1, cores / local_ranks);
   if (local_ranks > 1 && cores > 1 && !variable("OMP_NUM_THREADS")) {
     add(std::to_string(local_ranks) + " ranks would start " + std::to_string(cores) + " threads each on " +
             std::to_string(cores) + " cores",
-        "OMP_NUM_THREADS", std::to_string(share));
+        "OMP_NUM_THREADS", std::to_string(std::max(1, cores / local_ranks)));
   }
-  if (const std::string costs = costly_threads(variable, share); !costs.empty()) {
+  // Of several ranks each may be bound to cores of its own, and fewer threads may be meant.
+  const std::string costs = local_ranks <= 1 ? costly_threads(variable, cores) : "";
+  if (costs.find("more than") != std::string::npos || costs.find("OMP_WAIT_POLICY") != std::string::npos) {
     tutti_run_helps = false;
     why += (why.empty() ? "" : ", and ") + costs;
     for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
-      if (threads_of(variable, name).value_or(share) != share)
-        set += " " + std::string(name) + "=" + std::to_string(share);
+      if (threads_of(variable, name).value_or(cores) != cores)
+        set += " " + std::string(name) + "=" + std::to_string(cores);
     if (costs.find("OMP_WAIT_POLICY") != std::string::npos) set += " OMP_WAIT_POLICY=passive";
   }
   if (why.empty()) return {};

@@ -319,7 +319,7 @@ Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking, 
                            return false;
                          }});
     } else {
-      log::warn("tutti run cannot report failures of other ranks to this one, which will see their late calls only: " +
+      log::warn("tutti run cannot report failures of other ranks to this rank, which notices them when a call fails: " +
                 to_string(launcher.error()));
     }
   }
