@@ -1,5 +1,7 @@
 #include "tutti/comm/group/callbacks.h"
 
+#include <utility>
+
 #include "tutti/base/log.h"
 #include "tutti/base/thread.h"
 
@@ -42,9 +44,9 @@ void Callbacks::work() {
     std::function<void()> act = std::move(waiting_.front());
     waiting_.pop_front();
     const Status status = idle_ == 0 ? start_one() : Status();
+    const bool warns = !status.ok() && !std::exchange(has_warned_, true);
     lock.unlock();
-    if (!status.ok())
-      log::warn("callbacks of Work::on_done() wait for the one that runs now: " + to_string(status.error()));
+    if (warns) log::warn("callbacks of Work::on_done() run one after another: " + to_string(status.error()));
     act();
     act = nullptr;
     lock.lock();

@@ -31,6 +31,7 @@ class Callbacks {
   std::condition_variable_any filled_;
   int idle_ TUTTI_GUARDED_BY(mutex_) = 0;  // those about to start included
   bool started_ TUTTI_GUARDED_BY(mutex_) = false;
+  bool has_warned_ TUTTI_GUARDED_BY(mutex_) = false;
   std::deque<std::function<void()>> waiting_ TUTTI_GUARDED_BY(mutex_);
 };
 

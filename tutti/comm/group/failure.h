@@ -45,7 +45,7 @@ class Failure {
   Status status() const;
   // Ends the group because of `trouble`, unless it has ended; then status(). Blocks.
   Status fail(Trouble trouble);
-  // The same, and returns at once: a thread of its own concludes, or the spare one of the process.
+  // Like fail(), but returns at once: a background thread concludes, or the spare thread of the process.
   void fail_in_background(Trouble trouble);
 
  private:

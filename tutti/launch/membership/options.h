@@ -26,7 +26,7 @@ struct BackendTraits {
   int default_port = 0;            // of --rdzv-endpoint; 0: there is none
   bool numbered = false;           // every node has a number (--node-rank), and node 0 is at --master-addr
   bool node_serves = false;        // a node of the job serves the store
-  const char* endpoint = nullptr;  // what --rdzv-endpoint needs; null: it may be left out
+  const char* endpoint = nullptr;  // what --rdzv-endpoint needs; null: it is optional
 };
 const BackendTraits& traits_of(RendezvousBackend backend);
 

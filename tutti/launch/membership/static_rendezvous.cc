@@ -1,5 +1,5 @@
-// Rendezvous for --rdzv-backend static: node 0 serves the store at --master-addr, and every node has a number of its
-// own.
+// Rendezvous for --rdzv-backend static: every node has a distinct number (--node-rank), and node 0 serves the store at
+// --master-addr.
 #include "tutti/launch/membership/store_member.h"
 #include "tutti/rendezvous/reach_store.h"
 
@@ -15,7 +15,7 @@ class StaticRendezvous final : public StoreMember {
   Result<std::optional<transport::Address>> serving_place(const transport::Address& place) const override {
     return options_.node == 0 ? std::optional(place) : std::nullopt;
   }
-  // There may be two nodes 0, which the coordinator tells both.
+  // If there are two nodes 0, the coordinator reports that to both.
   bool another_serves(const transport::Address& place) const override {
     return options_.nodes > 1 && serving_at(place, Deadline::after(kCallLimit)).ok();
   }

@@ -1,6 +1,6 @@
 #pragma once
 // A node of a job whose store one of the nodes serves: what --rdzv-backend static (static_rendezvous.cc) and elastic
-// (store_rendezvous.cc) share. They say which node serves first. The node that serves the store coordinates.
+// (store_rendezvous.cc) share. Each of them says which node serves first. The node that serves the store coordinates.
 //
 // In a job that can continue without one of its nodes the store has a standby, settled anew for every round. The agents
 // of a round know both addresses of the store, and ask whichever serves; the ranks know one, because their round ends

@@ -15,7 +15,7 @@ class StoreRendezvous final : public StoreMember {
   std::string server_name() const override { return "the node that serves the store"; }
   Result<std::optional<transport::Address>> serving_place(const transport::Address& place) const override;
   // Several agents of one host may each find that the endpoint is theirs. The first gets it, and the others join it
-  // there; if another program has the port, the handshake will tell.
+  // there; if another program has the port, the handshake fails.
   bool another_serves(const transport::Address&) const override { return !options_.hosts.value_or(false); }
   std::string unreachable_hint() const override {
     return "is " + server_name() + " started, with the same --rdzv-endpoint, and does a firewall let " + address() +
