@@ -162,11 +162,13 @@ if(TUTTI_SANITIZE MATCHES thread)
     ENVIRONMENT_MODIFICATION TSAN_OPTIONS=string_append::ignore_noninstrumented_modules=1)
 endif()
 
-# The test programs whose ranks are threads or small programs. `./run-tests --full tsan` builds these, and not the trainers.
+# What `./run-tests --full` builds: under TSan the test programs whose ranks are threads or small programs, with a current
+# LibTorch those that link it or start a program that does.
 add_custom_target(thread_tests)
+add_custom_target(torch_tests)
 
-# Each test of a program is a test of ctest's. But a program that links LibTorch takes half a second of a core to load: it
-# is one test of ctest's, named after the program, and scripts/summary.py counts and names what ran in it.
+# Each test of a program is a test of ctest's. But a program that links LibTorch or a sanitizer takes half a second of a core to
+# load: it is one test of ctest's, named after the program, and scripts/summary.py counts and names what ran in it.
 function(tutti_test name)
   if(TUTTI_TESTS)
     cmake_parse_arguments(PARSE_ARGV 1 test "TRAINER" "" LIBRARIES)
@@ -178,14 +180,20 @@ function(tutti_test name)
     if(NOT test_TRAINER)
       add_dependencies(thread_tests ${name})
     endif()
+    set(properties)
     if(test_LIBRARIES MATCHES "tutti_(torch|image|dlrm|transformer|gpt)")
+      set(properties LABELS torch ${TUTTI_WITH_TORCH})
+    elseif(test_TRAINER)
+      set(properties LABELS programs ${TUTTI_WITH_TORCH})
+    endif()
+    if(properties)
+      add_dependencies(torch_tests ${name})
+    endif()
+    if(TUTTI_SANITIZE OR properties MATCHES "torch")
       add_test(NAME ${name} COMMAND ${name})
-      set_tests_properties(${name} PROPERTIES TIMEOUT ${TUTTI_TEST_PROGRAM_LIMIT} LABELS torch ${TUTTI_WITH_TORCH})
+      set_tests_properties(${name} PROPERTIES TIMEOUT ${TUTTI_TEST_PROGRAM_LIMIT} ${properties})
     else()
-      set(properties TIMEOUT ${TUTTI_TEST_LIMIT})
-      if(test_TRAINER)
-        list(APPEND properties LABELS programs ${TUTTI_WITH_TORCH})
-      endif()
+      list(APPEND properties TIMEOUT ${TUTTI_TEST_LIMIT})
       gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES ${properties})
     endif()
   endif()

@@ -68,6 +68,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init<const c10::intrusive_ptr<TuttiBackend>&>(), py::call_guard<py::gil_scoped_release>())
       .def("enter", &SharedMemory::enter)
       .def("leave", &SharedMemory::leave);
+  // While the interpreter ends, a thread of ours that needs the GIL would be ended inside a destructor.
+  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    const py::gil_scoped_release release;
+    tutti::end_callbacks(std::chrono::seconds(10));
+  }));
   module.def("create", [](const c10d::DistributedBackendOptions& options, const py::object&) {
     const py::gil_scoped_release release;
     return TuttiBackend::create(options);

@@ -17,6 +17,7 @@
 #include "tutti/base/text.h"
 #include "tutti/base/thread.h"
 #include "tutti/comm/backends/load.h"
+#include "tutti/comm/group/callbacks.h"
 #include "tutti/comm/group/group_state.h"
 #include "tutti/comm/links/network_probe.h"
 #include "tutti/comm/plans/plan.h"
@@ -474,6 +475,8 @@ Result<Group> init_as_guest(const rendezvous::ForeignStore& store, const rendezv
   rendezvous::Membership m = TUTTI_TRY(rendezvous::join_through(store, world, settings.join_timeout));
   return open_world(std::move(m), settings, std::move(manners), deadline);
 }
+
+bool end_callbacks(Duration limit) { return comm::Callbacks::of_process().close(limit); }
 
 Result<Group> try_init(const Options& options) {
   int rank = -1;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tutti/base/deadline.h"
 #include "tutti/base/log.h"
 #include "tutti/base/thread.h"
 
@@ -24,9 +25,18 @@ void Callbacks::run(std::function<void()> act) {
   {
     const MutexLock lock(mutex_);
     waiting_.push_back(std::move(act));
+    if (closed_) return;
     if (idle_ == 0) (void)start_one();  // work() has warned
   }
   filled_.notify_one();
+}
+
+bool Callbacks::close(Duration limit) {
+  const Deadline deadline = Deadline::after(limit);
+  MutexLock lock(mutex_);
+  while ((running_ > 0 || !waiting_.empty()) && !deadline.expired()) emptied_.wait_until(lock, deadline.at());
+  closed_ = true;
+  return running_ == 0 && waiting_.empty();
 }
 
 Status Callbacks::start_one() {
@@ -39,8 +49,9 @@ Status Callbacks::start_one() {
 void Callbacks::work() {
   MutexLock lock(mutex_);
   for (;;) {
-    while (waiting_.empty()) filled_.wait(lock);
+    while (waiting_.empty() || closed_) filled_.wait(lock);
     --idle_;
+    ++running_;
     std::function<void()> act = std::move(waiting_.front());
     waiting_.pop_front();
     const Status status = idle_ == 0 ? start_one() : Status();
@@ -50,6 +61,7 @@ void Callbacks::work() {
     act();
     act = nullptr;
     lock.lock();
+    if (--running_ == 0 && waiting_.empty()) emptied_.notify_all();
     if (idle_ >= kIdle) return;
     ++idle_;
   }

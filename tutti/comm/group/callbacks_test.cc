@@ -52,6 +52,32 @@ TEST(Callbacks, MayWaitForAnotherOnceThreadsCanBeHadAgain) {
   EXPECT_TRUE(first.get_future().get());
 }
 
+TEST(Callbacks, CloseWaitsUntilThoseThatAreDueAreGone) {
+  Callbacks& callbacks = started_callbacks();
+  const auto kept = std::make_shared<int>();  // as a callback of Python keeps objects
+  std::promise<void> may_end;
+  callbacks.run([&, kept] { may_end.get_future().wait(); });
+  callbacks.run([kept] {});
+  may_end.set_value();
+  EXPECT_TRUE(callbacks.close(kLimit));
+  EXPECT_EQ(kept.use_count(), 1);
+  callbacks.run([kept] { ADD_FAILURE() << "called after close()"; });
+  EXPECT_EQ(kept.use_count(), 2) << "what is given later is neither called nor destroyed";
+}
+
+TEST(Callbacks, CloseHasALimit) {
+  Callbacks& callbacks = started_callbacks();
+  std::promise<void> running, may_end;
+  callbacks.run([&] {
+    running.set_value();
+    may_end.get_future().wait();
+  });
+  running.get_future().wait();
+  EXPECT_FALSE(callbacks.close(std::chrono::milliseconds(1)));
+  may_end.set_value();
+  EXPECT_TRUE(callbacks.close(kLimit));
+}
+
 TEST(Callbacks, WithoutTheFirstThreadIsAnError) {
   Callbacks callbacks;
   const test::NoThreads none;
