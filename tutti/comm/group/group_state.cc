@@ -55,7 +55,12 @@ CallQueue::Setup GroupState::queue_setup() {
 
 Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> process, Spec spec,
                                                        const Paths::GatherTexts& gather, Deadline deadline) {
-  if (spec.size() > 1) TUTTI_TRY(process->spare_thread.keep_thread());
+  if (Status status = spec.size() > 1 ? process->spare_thread.keep_thread() : Status(); !status.ok()) {
+    Error error = status.error();
+    error.group = spec.name;
+    error.rank = spec.rank;
+    return error;
+  }
   auto group = std::shared_ptr<GroupState>(new GroupState(std::move(process), std::move(spec)));
   TUTTI_TRY(group->paths_.open(gather, deadline));
   group->failure_.set_poison_word(group->paths_.poison_word());

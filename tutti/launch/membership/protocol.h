@@ -21,9 +21,9 @@ namespace tutti::launch::membership {
 namespace keys {
 
 inline const std::string kCoordinator = "agents/coordinator";  // who coordinates; changed by compare_set, term by term
-inline const std::string kParticipants = "agents/roster";      // of the newest round
-inline const std::string kWaiting = "agents/waiting";          // a sentence for the nodes that wait
-inline const std::string kStore = "agents/store";              // where the store is: the newest StorePair
+inline const std::string kParticipants = "agents/participants";  // of the newest round
+inline const std::string kWaiting = "agents/waiting";            // a sentence for the nodes that wait
+inline const std::string kStore = "agents/store";                // where the store is: the newest StorePair
 inline const std::string kMoved = "agents/moved";    // in a store at a former address: where the job's store is now
 inline const std::string kFormer = "agents/former";  // former addresses of the store, with commas
 // With an arbiter (coordinator.h): changes as long as the coordinator lives and may decide.
@@ -35,9 +35,9 @@ inline std::string misses(int term, const std::string& id) {
 // The queue of notes to the coordinator, and its answer to one of them.
 inline std::string inbox(int term) { return "agents/inbox/" + std::to_string(term); }
 inline std::string assignment(const std::string& id, int visit) {
-  return "agents/seat/" + id + "/" + std::to_string(visit);
+  return "agents/assignment/" + id + "/" + std::to_string(visit);
 }
-inline std::string participants(int round) { return "agents/roster/" + std::to_string(round); }
+inline std::string participants(int round) { return "agents/participants/" + std::to_string(round); }
 inline std::string end(int round) { return "agents/end/" + std::to_string(round); }  // what ended it: first wins
 // How many nodes of the round have ranks that ended well, and how many have saved and leave.
 inline std::string done(int round) { return "agents/done/" + std::to_string(round); }

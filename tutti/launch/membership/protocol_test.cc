@@ -121,8 +121,8 @@ TEST(ProtocolValues, KeepTheirNames) {
             R"({"box":"v","round":1,"servers":"s","successor":"b"})");
   EXPECT_EQ(encode(Participants{.round = 1, .nodes = {}, .past = {}, .standby = "b"}),
             R"({"nodes":[],"past":[],"round":1,"successor":"b"})");
-  EXPECT_EQ(keys::assignment("1f", 2), "agents/seat/1f/2");
-  EXPECT_EQ(keys::participants(3), "agents/roster/3");
+  EXPECT_EQ(keys::assignment("1f", 2), "agents/assignment/1f/2");
+  EXPECT_EQ(keys::participants(3), "agents/participants/3");
   EXPECT_EQ(keys::status(3, 1), "agents/status/3/1");
   EXPECT_TRUE(join_note(kRequest).starts_with("come {"));
 }

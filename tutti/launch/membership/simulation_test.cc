@@ -206,7 +206,7 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
   Time now{seconds(1000)};
   MembershipTable membership(limits, "0", now);
   std::vector<Table::Answer> answers;
-  std::vector<int> seats(kAgents, -1), rounds(kAgents, -1);
+  std::vector<int> nodes(kAgents, -1), rounds(kAgents, -1);
   const auto come = [&](int i, int visit) {
     const JoinRequest request{.id = std::to_string(i),
                               .visit = visit,
@@ -246,16 +246,16 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
       }
     }
   };
-  const auto read_seats = [&] {
+  const auto read_assignments = [&] {
     for (const Table::Answer& answer : answers) {
       for (const Table::Ticket ticket : answer.tickets) {
         if (ticket < 2'000'000) continue;
-        const auto seat = parse_assignment(answer.reply.values.at(0));
-        ASSERT_TRUE(seat);
+        const auto assignment = parse_assignment(answer.reply.values.at(0));
+        ASSERT_TRUE(assignment);
         const std::size_t agent = std::size_t(ticket - 2'000'000);
-        seats[agent] = seat->node, rounds[agent] = seat->round;
+        nodes[agent] = assignment->node, rounds[agent] = assignment->round;
         std::vector<Table::Answer> read;
-        table.submit(3, {.op = Op::kGet, .keys = {keys::participants(seat->round)}}, read);
+        table.submit(3, {.op = Op::kGet, .keys = {keys::participants(assignment->round)}}, read);
         ASSERT_EQ(read.size(), 1u);
       }
     }
@@ -265,8 +265,8 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < kAgents; ++i) come(i, 0);
   coordinate(kAgents);
-  read_seats();
-  for (int i = 0; i < kAgents; ++i) ASSERT_EQ(seats[std::size_t(i)], i);
+  read_assignments();
+  for (int i = 0; i < kAgents; ++i) ASSERT_EQ(nodes[std::size_t(i)], i);
   const double first = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   for (int i = 0; i < kAgents; i += 10) membership.lose(std::to_string(i == 0 ? 1 : i), "silence", false, now);
@@ -274,7 +274,7 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
   for (int i = 0; i < kAgents; ++i)
     if (i == 0 || (i != 1 && i % 10 != 0)) come(i, 1);
   coordinate(kAgents * 9 / 10);
-  read_seats();
+  read_assignments();
   EXPECT_EQ(std::count(rounds.begin(), rounds.end(), 1), kAgents * 9 / 10);
   const double both = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf("10000 agents met in %.2f s, 9000 of them again after %.2f s\n", first, both);
