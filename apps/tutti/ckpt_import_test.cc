@@ -99,6 +99,34 @@ TEST_F(CkptCommand, ImportSkipsATensorOnlyIfTheUserExcludesIt) {
   }
 }
 
+// DistributedDataParallel.state_dict() has "module." before each name.
+TEST_F(CkptCommand, ImportStripsAPrefixOfTheNames) {
+  test::set_file(path("ddp.pt"),
+                 torch_file("}S'model'\n}S'module.fc'\n" + kFourFloats + "ssS'opt'\n}S'state'\n}I0\n}S'exp_avg'\n" +
+                            kFourFloats + "sssS'param_groups'\n(lp1\n(dS'params'\n(lI0\nasass."));
+  const auto import = [&](const std::string& to, const std::string& prefix) {
+    return run({"ckpt", "import", path("ddp.pt"), path(to), "--path", "model", "--optimizer", "opt", "--step", "3",
+                "--strip", prefix});
+  };
+  const Ended ended = import("run", "module.");
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  std::set<std::string> names;
+  const auto saved = CheckpointReader::open(path("run")).or_throw();
+  for (const auto& [key, tensor] : saved.manifest().tensors) names.insert(to_string(key));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"fc", "exp_avg of fc"}));
+  EXPECT_THAT(names, ::testing::Each(::testing::Not(HasSubstr("module"))));
+
+  const Ended none = import("none", "modul_");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--strip modul_: no name begins with it; the first is module.fc"));
+  EXPECT_THAT(import("whole", "module.fc").err, HasSubstr("without module.fc the name of module.fc is empty"));
+  test::set_file(path("ddp.pt"),
+                 torch_file("}S'model'\n}S'fc'\n" + kFourFloats + "sS'module.fc'\n" + kFourFloats + "ss."));
+  const Ended twice = run({"ckpt", "import", path("ddp.pt"), path("two"), "--path", "model", "--strip", "module."});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("without module. the name of module.fc is that of another tensor"));
+}
+
 // Names of tensors come from files of others, and are no paths.
 TEST_F(CkptCommand, NoFileIsNamedAfterATensor) {
   const std::vector<std::string> names = {"../pwned", "../../pwned", path("pwned"), "a/b", "..", ".", "x\\..\\y"};

@@ -77,7 +77,7 @@ TEST_F(EtcdRounds, AfterAFailedRankTheJobResumesFromItsCheckpoint) {
   const Arguments program = with({"--max-restarts", "1", "sh", "-c", crash}, resuming("50"));
   for (const char* again : {"", "a job of the same name, at once, is another one"}) {
     SCOPED_TRACE(again);
-    std::filesystem::remove(state_file());
+    std::filesystem::remove_all(state_folder());
     Running first(node("2", program), secret_), second(node("2", program), secret_);
     const Ended one = first.wait(), two = second.wait();
     EXPECT_EQ(one.code, 0) << one.err;

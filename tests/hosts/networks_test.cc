@@ -69,7 +69,7 @@ TEST_F(Networks, ANetworkThatLeadsNowhereEndsWithinTheJoinTimeout) {
   // Whoever waits for less says what it sees, and both nodes end.
   const Both dialled = run_with({"--iface", "10.78.0.0/24"}, {}, {{"TUTTI_JOIN_TIMEOUT", "2s"}});
   const Both awaited = run_with({"--iface", "10.78.0.0/24"}, {{"TUTTI_JOIN_TIMEOUT", "2s"}}, {});
-  for (const Ended* ended : {&dialled.here, &dialled.there, &awaited.here, &awaited.there}) EXPECT_EQ(ended->code, 1);
+  for (const Ended* ended : {&dialled.here, &dialled.there, &awaited.here, &awaited.there}) EXPECT_EQ(ended->code, 4);
   EXPECT_THAT(dialled.there.err,
               AllOf(HasSubstr("Unreachable: connecting to rank 0, rank 1: cannot connect to 10.78.0.1:"),
                     HasSubstr("(hint: no route from here to the address of that rank: check firewalls; if the machines "

@@ -35,14 +35,14 @@ class SeveralNodes : public ::testing::Test {
   }
   void end_all() const { std::ofstream(end_file()) << "end"; }
 
-  // Ranks that keep a sum in a file (examples/resume), for so many steps: their next save.
-  Arguments resuming(const std::string& steps) const { return {TUTTI_TEST_RESUME, state_file(), steps}; }
-  std::string state_file() const { return folder_.path() + "/state"; }
+  // Ranks that save a sum (examples/resume), for so many steps: their next save.
+  Arguments resuming(const std::string& steps) const { return {TUTTI_TEST_RESUME, state_folder(), steps}; }
+  std::string state_folder() const { return folder_.path() + "/state"; }
   void await_next_save() const {
     std::error_code none;
-    const auto before = std::filesystem::last_write_time(state_file(), none);
+    const auto before = std::filesystem::last_write_time(state_folder(), none);
     const Deadline patience = Deadline::after_seconds(60);
-    while (std::filesystem::last_write_time(state_file(), none) == before || none) {
+    while (std::filesystem::last_write_time(state_folder(), none) == before || none) {
       ASSERT_FALSE(patience.expired()) << "no rank has saved";
       ::usleep(1000);
     }

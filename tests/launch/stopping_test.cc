@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/launch/await_file.h"
+#include "tests/harness/eventually.h"
 #include "tests/launch/running.h"
 
 namespace tutti::testing {
@@ -29,20 +29,30 @@ std::string undisturbed(const std::string& folder) {
   return ended.out.substr(ended.out.find("sum after"));
 }
 
-std::vector<std::string> resume(const std::string& ranks, const std::string& file, const std::string& steps,
+std::vector<std::string> resume(const std::string& ranks, const std::string& folder, const std::string& steps,
                                 std::vector<std::string> options = {}) {
   std::vector<std::string> arguments = {"run", "-n", ranks};
   arguments.insert(arguments.end(), options.begin(), options.end());
-  arguments.insert(arguments.end(), {TUTTI_TEST_RESUME, file, steps});
+  arguments.insert(arguments.end(), {TUTTI_TEST_RESUME, folder, steps});
   return arguments;
+}
+
+void await_save(const std::string& folder) {
+  const auto is_saved = [&] {
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, none))
+      if (entry.path().filename().string().starts_with("step-")) return true;
+    return false;
+  };
+  EXPECT_TRUE(test::eventually(is_saved));
 }
 
 TEST(StopRequest, AllRanksSaveAtOneStepAndTheJobResumesFromThere) {
   for (const int signal : {SIGTERM, SIGUSR1}) {
     const Folder folder;
-    const std::string file = folder.path() + "/state";
-    Running first(resume("3", file, kEndless));
-    await_file(file);
+    const std::string state = folder.path() + "/state";
+    Running first(resume("3", state, kEndless));
+    await_save(state);
     first.send(signal);
     const Ended saved = first.wait();
     EXPECT_EQ(saved.code, 75) << saved.err;
@@ -53,12 +63,11 @@ TEST(StopRequest, AllRanksSaveAtOneStepAndTheJobResumesFromThere) {
                                                     "asked to save and to leave\n"),
                       Not(HasSubstr("failed"))));
     EXPECT_TRUE(first.nobody_left()) << first.census();
-    std::int64_t state[2] = {};
-    std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(state), sizeof state);
-    EXPECT_THAT(saved.out, HasSubstr("saved at step " + std::to_string(state[0]) + "\n"));
-    const Ended again = run(resume("2", file, std::to_string(state[0] + 7)));  // on another number of ranks
+    constexpr std::string_view kSaved = "saved at step ";
+    const std::int64_t step = std::atoll(saved.out.c_str() + saved.out.find(kSaved) + kSaved.size());
+    const Ended again = run(resume("2", state, std::to_string(step + 7)));  // on another number of ranks
     EXPECT_EQ(again.code, 0) << again.err;
-    EXPECT_THAT(again.out, HasSubstr("from step " + std::to_string(state[0]) + " on 2 ranks"));
+    EXPECT_THAT(again.out, HasSubstr("from step " + std::to_string(step) + " on 2 ranks"));
   }
 }
 
@@ -85,10 +94,10 @@ TEST(StopRequest, ASignalWaitsForItsHandler) {
 // It must not end the ranks, and a restart must not train on past the scheduler's time limit.
 TEST(StopRequest, ARequestBeforeTheProgramHasBegunIsRemembered) {
   const Folder folder;
-  const std::string go = folder.path() + "/go", slow = folder.path() + "/slow", file = folder.path() + "/state";
+  const std::string go = folder.path() + "/go", slow = folder.path() + "/slow", state = folder.path() + "/state";
   std::ofstream(slow) << "#!/bin/sh\necho ready\nwhile [ ! -e " << go << " ]; do sleep 0.01; done\nexec \"$@\"\n";
   std::filesystem::permissions(slow, std::filesystem::perms::owner_all);
-  Running running({"run", "-n", "2", "--max-restarts", "3", slow, TUTTI_TEST_RESUME, file, kEndless});
+  Running running({"run", "-n", "2", "--max-restarts", "3", slow, TUTTI_TEST_RESUME, state, kEndless});
   running.await_out("ready", 2);
   running.send(SIGUSR1);
   running.await_err("no handler for SIGUSR1 yet");
@@ -110,9 +119,9 @@ TEST(StopRequest, ARankThatFailsAfterwardsIsNotRestarted) {
 
 TEST(StopRequest, OneRankIsEnough) {
   const Folder folder;
-  const std::string file = folder.path() + "/state";
-  Running running(resume("2", file, kEndless));
-  await_file(file);
+  const std::string state = folder.path() + "/state";
+  Running running(resume("2", state, kEndless));
+  await_save(state);
   std::ifstream children("/proc/" + std::to_string(running.agent()) + "/task/" + std::to_string(running.agent()) +
                          "/children");
   pid_t rank0 = 0, rank1 = 0;
@@ -160,13 +169,13 @@ TEST(StopRequest, WithoutAnAgentTooButNotForTwoAtOnce) {
 
 TEST(Resume, ARestartAfterACrashResumesFromTheLastCheckpoint) {
   const Folder folder;
-  const std::string file = folder.path() + "/state", whole = undisturbed(folder.path());
+  const std::string state = folder.path() + "/state", whole = undisturbed(folder.path());
   std::string crash = folder.path() + "/crash";
   std::ofstream(crash) << "#!/bin/sh\n[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && { exec 3<>/dev/null; "
-                       << "(while [ ! -e " << file << " ]; do :; done; kill -9 $$) & }\nexec \"$@\"\n";
+                       << "(until set -- " << state << "/step-*; [ -e $1 ]; do :; done; kill -9 $$) & }\nexec \"$@\"\n";
   std::filesystem::permissions(crash, std::filesystem::perms::owner_all);
   const Ended ended =
-      run({"run", "-n", "2", "--max-restarts", "1", "--restart-pause", "1ms", crash, TUTTI_TEST_RESUME, file, kSteps});
+      run({"run", "-n", "2", "--max-restarts", "1", "--restart-pause", "1ms", crash, TUTTI_TEST_RESUME, state, kSteps});
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("attempt 0 failed: rank 1"), HasSubstr("was killed by SIGKILL")));
   EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] from step 0 on 2 ranks"), HasSubstr(whole)));
@@ -174,12 +183,11 @@ TEST(Resume, ARestartAfterACrashResumesFromTheLastCheckpoint) {
 
 TEST(Resume, AnyNumberOfInterruptionsGivesTheSameSum) {
   const Folder folder;
-  const std::string file = folder.path() + "/state", whole = undisturbed(folder.path());
+  const std::string state = folder.path() + "/state", whole = undisturbed(folder.path());
   std::string last;
   for (const std::string part : {"300", "1111", kSteps})
-    last = run(resume(part == "1111" ? "3" : "2", file, part, {"-q", "--no-prefix"})).out;
-  // A run that ends well keeps its last full save, so the next repeats the steps after it.
-  EXPECT_THAT(last, AllOf(HasSubstr("from step 1110 on 2 ranks"), HasSubstr(whole)));
+    last = run(resume(part == "1111" ? "3" : "2", state, part, {"-q", "--no-prefix"})).out;
+  EXPECT_THAT(last, AllOf(HasSubstr("from step 1111 on 2 ranks"), HasSubstr(whole)));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -39,6 +40,7 @@ Examples:
   tutti ckpt import model.safetensors runs/a
   tutti ckpt import checkpoint.pt runs/a --path state.model --step 1000
   tutti ckpt import checkpoint.pt runs/a --path model --optimizer optimizer --step 1000
+  tutti ckpt import ddp.pt runs/a --path model --strip module.
   tutti ckpt import rank0.pt rank1.pt rank2.pt runs/a --ranks 3
 
 Exit codes:
@@ -48,7 +50,7 @@ Exit codes:
 
 struct Texts {
   std::vector<std::string> paths, tensors, data, values;
-  std::string path, optimizer, parameters, step = "0", ranks = "1";
+  std::string path, strip, optimizer, parameters, step = "0", ranks = "1";
 };
 
 void collect(const ValueTree& tree, const std::string& name, CheckpointValues& values) {
@@ -88,6 +90,21 @@ struct Chosen {
   std::map<TensorKey, std::int64_t> numbers;
 };
 
+// Takes `prefix` off the names that begin with it.
+template <class Value>
+Status strip(const std::string& prefix, std::map<TensorKey, Value>& named) {
+  std::map<TensorKey, Value> stripped;
+  for (const auto& [key, value] : named) {
+    TensorKey shorter = key;
+    if (shorter.name.starts_with(prefix)) shorter.name.erase(0, prefix.size());
+    if (shorter.name.empty() || !stripped.emplace(shorter, value).second)
+      return usage(fmt::format("without {} the name of {} is {}", prefix, sanitize_line(key.name),
+                               shorter.name.empty() ? "empty" : "that of another tensor"));
+  }
+  named = std::move(stripped);
+  return {};
+}
+
 Result<Chosen> choose(const TensorSource& source, const Texts& texts, CheckpointFacts& facts) {
   Chosen chosen;
   const std::string before = texts.path.empty() ? "" : texts.path + ".";
@@ -102,6 +119,11 @@ Result<Chosen> choose(const TensorSource& source, const Texts& texts, Checkpoint
                                ? fmt::format("there is no tensor in {}", source.path())
                                : fmt::format("there is no tensor in {} of {}", texts.path, source.path()),
                  .hint = "tutti ckpt ls lists them"};
+  if (!texts.strip.empty() && std::none_of(chosen.tensors.begin(), chosen.tensors.end(), [&](const auto& tensor) {
+        return tensor.first.name.starts_with(texts.strip);
+      }))
+    return usage(fmt::format("--strip {}: no name begins with it; the first is {}", texts.strip,
+                             sanitize_line(chosen.tensors.begin()->first.name)));
   if (texts.optimizer.empty()) return chosen;
   const TorchOptimizerOptions options{.optimizer = texts.optimizer,
                                       .model = texts.path,
@@ -160,6 +182,8 @@ Result<int> act(const Texts& texts) {
   const ValueTree* const tree = *found;
   if (source->format() != "safetensors") collect(*tree, "", facts.values);
   Chosen chosen = TUTTI_TRY(choose(*source, texts, facts));
+  TUTTI_TRY(strip(texts.strip, chosen.tensors));
+  TUTTI_TRY(strip(texts.strip, chosen.numbers));
   TUTTI_TRY(add_given("--data", texts.data, facts.data));
   for (const auto& [name, value] : facts.data)
     if (const auto meant = meant_data_name(name))
@@ -196,6 +220,8 @@ int ckpt_import_command(std::vector<std::string> arguments) {
   app.add_option("PATH", texts.paths, "files to read; the last PATH is the folder in which step-... is made")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--path", texts.path, "import only this part of the tree: state.model")->type_name("NAME.NAME");
+  app.add_option("--strip", texts.strip, "prefix to take off the names: module. for DistributedDataParallel's")
+      ->type_name("PREFIX");
   app.add_option("--optimizer", texts.optimizer,
                  "also import the optimizer whose state_dict() is at this place of the tree")
       ->type_name("NAME.NAME");
