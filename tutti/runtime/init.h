@@ -37,7 +37,7 @@ Result<Group> try_init(const Options& options = {});
 Result<Group> init_as_guest(const rendezvous::ForeignStore& store, const rendezvous::ForeignWorld& world,
                             const Options& options = {});
 
-// For a guest whose callbacks of Work::on_done() cannot run for ever, such as an interpreter that ends: waits until all
+// For a library whose callbacks of Work::on_done() cannot run for ever, such as an interpreter that ends: waits until all
 // that are due in this process have returned, but at most `limit`: then false. None is called after that.
 bool end_callbacks(Duration limit);
 

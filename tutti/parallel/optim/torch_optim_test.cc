@@ -117,7 +117,7 @@ TEST(TorchOptim, ASaveBeforeTheFirstStepChangesNoStep) {
   expect_equal(whole, saved_early);
 }
 
-TEST(TorchOptim, GoesOnAsTheOptimizerOfTuttiAndBack) {
+TEST(TorchOptim, OptimizersOfTuttiResumeItsStateAndBack) {
   const test::TemporaryFolder there, back;
   Net whole = make_net(), first = make_net(), second = make_net(), third = make_net();
   const auto options = optim::AdamWOptions(0.01).weight_decay(0.01);
