@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "backend.h"
+#include "tutti/runtime/init.h"
 
 namespace tutti::python {
 namespace {
