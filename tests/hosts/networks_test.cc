@@ -16,9 +16,10 @@ class Networks : public OnHosts {
     Ended here, there;
   };
   using Changes = std::map<std::string, std::string>;
-  Both run_with(const Arguments& options, const Changes& changes = {}, const Changes& changes_there = {}) {
+  Both run_with(const Arguments& options, const Changes& changes = {}, const Changes& changes_there = {},
+                const std::string& mode = "once") {
     Arguments rest = options;
-    rest.insert(rest.end(), {world(), "once"});
+    rest.insert(rest.end(), {world(), mode});
     Running first = start(0, node(0, 2, "1", rest), changes), second = start(1, node(1, 2, "1", rest), changes_there);
     const Ended here = first.wait(), there = second.wait();
     return {here, there};
@@ -67,8 +68,8 @@ TEST_F(Networks, ANetworkThatLeadsNowhereEndsWithinTheJoinTimeout) {
                   "lo && ip route add unreachable 10.78.0.1")
            .status());
   // Whoever waits for less says what it sees, and both nodes end.
-  const Both dialled = run_with({"--iface", "10.78.0.0/24"}, {}, {{"TUTTI_JOIN_TIMEOUT", "2s"}});
-  const Both awaited = run_with({"--iface", "10.78.0.0/24"}, {{"TUTTI_JOIN_TIMEOUT", "2s"}}, {});
+  const Both dialled = run_with({"--iface", "10.78.0.0/24"}, {}, {{"TUTTI_JOIN_TIMEOUT", "2s"}}, "careless");
+  const Both awaited = run_with({"--iface", "10.78.0.0/24"}, {{"TUTTI_JOIN_TIMEOUT", "2s"}}, {}, "careless");
   for (const Ended* ended : {&dialled.here, &dialled.there, &awaited.here, &awaited.there}) EXPECT_EQ(ended->code, 4);
   EXPECT_THAT(dialled.there.err,
               AllOf(HasSubstr("Unreachable: connecting to rank 0, rank 1: cannot connect to 10.78.0.1:"),

@@ -5,6 +5,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -32,6 +33,16 @@ inline void await_file(const std::string& path, const std::function<bool(const s
     poll(&event, 1, 1000);
     for (char events[4096]; read(changes.get(), events, sizeof events) > 0;) continue;
   }
+}
+
+// "step-0000300", or empty: the newest checkpoint of a folder.
+inline std::string newest_checkpoint(const std::string& folder) {
+  std::string newest;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none))
+    if (const std::string name = entry.path().filename().string(); name.starts_with("step-"))
+      newest = std::max(newest, name);
+  return newest;
 }
 
 }  // namespace tutti::testing

@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/harness/eventually.h"
 #include "tests/harness/reserved_port.h"
+#include "tests/launch/await_file.h"
 #include "tests/launch/running.h"
-#include "tutti/base/deadline.h"
 
 namespace tutti::testing {
 
@@ -39,13 +40,8 @@ class SeveralNodes : public ::testing::Test {
   Arguments resuming(const std::string& steps) const { return {TUTTI_TEST_RESUME, state_folder(), steps}; }
   std::string state_folder() const { return folder_.path() + "/state"; }
   void await_next_save() const {
-    std::error_code none;
-    const auto before = std::filesystem::last_write_time(state_folder(), none);
-    const Deadline patience = Deadline::after_seconds(60);
-    while (std::filesystem::last_write_time(state_folder(), none) == before || none) {
-      ASSERT_FALSE(patience.expired()) << "no rank has saved";
-      ::usleep(1000);
-    }
+    const std::string before = newest_checkpoint(state_folder());
+    EXPECT_TRUE(test::eventually([&] { return newest_checkpoint(state_folder()) != before; })) << "no rank has saved";
   }
 
   const std::map<std::string, std::string> secret_ = {{"TUTTI_SECRET", "a word that all nodes know"}};

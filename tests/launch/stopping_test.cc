@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "tests/harness/eventually.h"
+#include "tests/launch/await_file.h"
 #include "tests/launch/running.h"
 
 namespace tutti::testing {
@@ -38,13 +39,7 @@ std::vector<std::string> resume(const std::string& ranks, const std::string& fol
 }
 
 void await_save(const std::string& folder) {
-  const auto is_saved = [&] {
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, none))
-      if (entry.path().filename().string().starts_with("step-")) return true;
-    return false;
-  };
-  EXPECT_TRUE(test::eventually(is_saved));
+  EXPECT_TRUE(test::eventually([&] { return !newest_checkpoint(folder).empty(); }));
 }
 
 TEST(StopRequest, AllRanksSaveAtOneStepAndTheJobResumesFromThere) {
