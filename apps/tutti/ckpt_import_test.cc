@@ -119,12 +119,12 @@ TEST_F(CkptCommand, ImportStripsAPrefixOfTheNames) {
   const Ended none = import("none", "modul_");
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.err, HasSubstr("--strip modul_: no name begins with it; the first is module.fc"));
-  EXPECT_THAT(import("whole", "module.fc").err, HasSubstr("without module.fc the name of module.fc is empty"));
+  EXPECT_THAT(import("whole", "module.fc").err, HasSubstr("--strip module.fc: module.fc has no other name"));
   test::set_file(path("ddp.pt"),
                  torch_file("}S'model'\n}S'fc'\n" + kFourFloats + "sS'module.fc'\n" + kFourFloats + "ss."));
   const Ended twice = run({"ckpt", "import", path("ddp.pt"), path("two"), "--path", "model", "--strip", "module."});
   EXPECT_EQ(twice.code, 2);
-  EXPECT_THAT(twice.err, HasSubstr("without module. the name of module.fc is that of another tensor"));
+  EXPECT_THAT(twice.err, HasSubstr("--strip module.: module.fc would have the name of another tensor"));
 }
 
 // Names of tensors come from files of others, and are no paths.

@@ -50,7 +50,7 @@ class MessageExercise : public Exercise {
   }
   std::size_t count_wrong() const override {
     std::size_t wrong = 0;
-    for (const Piece& piece : pieces_)
+    for (const Message& piece : pieces_)
       wrong += pattern_.count_wrong(b_ + piece.begin * size_of(size_.dtype), piece.receive.count, [&](std::size_t i) {
         return pattern_.brought(piece.receive.root, piece.begin + i);
       });
@@ -59,7 +59,7 @@ class MessageExercise : public Exercise {
   std::string plan_name() const override { return pieces_.empty() ? "alone" : group_.plan_name(pieces_[0].send); }
 
  private:
-  struct Piece {
+  struct Message {
     std::size_t begin;
     Request send, receive;
   };
@@ -67,7 +67,7 @@ class MessageExercise : public Exercise {
   // Elements [begin, end) go to `to`, and those of `from` come.
   void add(int to, int from, std::size_t begin, std::size_t end, int tag) {
     const std::size_t offset = begin * size_of(size_.dtype);
-    Piece piece{
+    Message piece{
         .begin = begin,
         .send = {.kind = Kind::kSend, .dtype = size_.dtype, .root = to, .tag = tag, .in = place(a_) + offset},
         .receive = {.kind = Kind::kRecv, .dtype = size_.dtype, .root = from, .tag = tag, .out = place(b_) + offset}};
@@ -75,7 +75,7 @@ class MessageExercise : public Exercise {
     piece.send.device = piece.receive.device = device();
     pieces_.push_back(piece);
   }
-  void there_and_back(const Piece& piece) const {
+  void there_and_back(const Message& piece) const {
     const bool first = group_.rank() % 2 == 0;
     group_.run(first ? piece.send : piece.receive).or_throw();
     group_.run(first ? piece.receive : piece.send).or_throw();
@@ -85,7 +85,7 @@ class MessageExercise : public Exercise {
   }
 
   const Pattern pattern_;
-  std::vector<Piece> pieces_;
+  std::vector<Message> pieces_;
 };
 
 }  // namespace

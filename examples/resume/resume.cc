@@ -1,7 +1,7 @@
-// A job that heals, without LibTorch: it saves its state now and then, saves and leaves when it is told to stop, and
-// whoever starts it again, be it `tutti run --max-restarts` after a crash or a scheduler after a preemption, resumes
-// from the last checkpoint. What a step adds depends on the step and the sample alone, not on the rank that computes
-// it, so any number of ranks, and any number of interruptions, gives the same sum.
+// A job that survives interruptions, without LibTorch. It saves its state now and then, and when it is asked to stop.
+// Started again, by `tutti run --max-restarts` after a crash or by a scheduler after a preemption, it resumes from the
+// last checkpoint. What a step adds does not depend on the rank that computes it, so the sum is the same for any number
+// of ranks and interruptions.
 //
 //   tutti run -n 2 --max-restarts 3 resume FOLDER STEPS
 #include <tutti/core.h>

@@ -69,8 +69,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init<const c10::intrusive_ptr<TuttiBackend>&>(), py::call_guard<py::gil_scoped_release>())
       .def("enter", &SharedMemory::enter)
       .def("leave", &SharedMemory::leave);
-  // While the interpreter ends, a thread of ours that needs the GIL would be ended inside a destructor.
-  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+  // Python ends a thread that asks for the GIL while the interpreter exits, and in a destructor that ends the process.
+  py::module_::import("atexit").attr("register")(py::cpp_function([process = ::getpid()] {
+    if (::getpid() != process) return;  // a fork has none of the threads
     const py::gil_scoped_release release;
     tutti::end_callbacks(std::chrono::seconds(10));
   }));

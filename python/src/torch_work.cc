@@ -95,7 +95,12 @@ c10::intrusive_ptr<c10::ivalue::Future> Submitted::future() {
     const Status started = work.on_done([self = shared_from_this(), left] {
       if (left->fetch_sub(1) == 1) self->complete();
     });
-    if (!started.ok()) raise(started.error());
+    if (started.ok()) continue;
+    {
+      const MutexLock lock(mutex_);
+      future_.reset();
+    }
+    raise(started.error());
   }
   if (works.empty()) complete();
   return future;

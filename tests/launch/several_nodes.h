@@ -36,7 +36,7 @@ class SeveralNodes : public ::testing::Test {
   }
   void end_all() const { std::ofstream(end_file()) << "end"; }
 
-  // Ranks that save a sum (examples/resume), for so many steps: their next save.
+  // Runs examples/resume for this many steps.
   Arguments resuming(const std::string& steps) const { return {TUTTI_TEST_RESUME, state_folder(), steps}; }
   std::string state_folder() const { return folder_.path() + "/state"; }
   void await_next_save() const {

@@ -1,4 +1,4 @@
-// A job that is told to stop saves and leaves with code 75; one that is interrupted in any way goes on from its save.
+// A job that is asked to stop saves and exits with code 75; one that is interrupted in any way resumes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -59,6 +59,7 @@ TEST(StopRequest, AllRanksSaveAtOneStepAndTheJobResumesFromThere) {
                       Not(HasSubstr("failed"))));
     EXPECT_TRUE(first.nobody_left()) << first.census();
     constexpr std::string_view kSaved = "saved at step ";
+    ASSERT_NE(saved.out.find(kSaved), std::string::npos) << saved.out;
     const std::int64_t step = std::atoll(saved.out.c_str() + saved.out.find(kSaved) + kSaved.size());
     const Ended again = run(resume("2", state, std::to_string(step + 7)));  // on another number of ranks
     EXPECT_EQ(again.code, 0) << again.err;

@@ -37,8 +37,8 @@ Result<Group> try_init(const Options& options = {});
 Result<Group> init_as_guest(const rendezvous::ForeignStore& store, const rendezvous::ForeignWorld& world,
                             const Options& options = {});
 
-// For a library whose callbacks of Work::on_done() cannot run for ever, such as an interpreter that ends: waits until all
-// that are due in this process have returned, but at most `limit`: then false. None is called after that.
+// Waits until all callbacks of Work::on_done() that are due in this process have returned, but at most `limit`: then
+// false. Calls none after that. For an interpreter that is about to exit.
 bool end_callbacks(Duration limit);
 
 // kUsage: a TUTTI_ variable of this process has a value that init() rejects on every rank. A launcher asks first.

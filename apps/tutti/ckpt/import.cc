@@ -32,7 +32,7 @@ the tensors become values.
 
 --optimizer says where in a file of PyTorch the state_dict() of an optimizer is. It numbers the parameters as
 model.parameters() does. Their names come from the state_dict() of the model, without the buffers of batch
-normalization, or from the lines of a file (--parameters). Several groups of parameters without names need that file.
+normalization, or from the lines of a file (--parameters), before --strip shortens them. Several groups of parameters without names need that file.
 --data and --value add what the training program expects in a checkpoint; run 'tutti ckpt show' on one of its own to see
 what that is.
 
@@ -98,8 +98,8 @@ Status strip(const std::string& prefix, std::map<TensorKey, Value>& named) {
     TensorKey shorter = key;
     if (shorter.name.starts_with(prefix)) shorter.name.erase(0, prefix.size());
     if (shorter.name.empty() || !stripped.emplace(shorter, value).second)
-      return usage(fmt::format("without {} the name of {} is {}", prefix, sanitize_line(key.name),
-                               shorter.name.empty() ? "empty" : "that of another tensor"));
+      return usage(fmt::format("--strip {}: {} {}", prefix, sanitize_line(key.name),
+                               shorter.name.empty() ? "has no other name" : "would have the name of another tensor"));
   }
   named = std::move(stripped);
   return {};
@@ -220,7 +220,7 @@ int ckpt_import_command(std::vector<std::string> arguments) {
   app.add_option("PATH", texts.paths, "files to read; the last PATH is the folder in which step-... is made")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--path", texts.path, "import only this part of the tree: state.model")->type_name("NAME.NAME");
-  app.add_option("--strip", texts.strip, "prefix to take off the names: module. for DistributedDataParallel's")
+  app.add_option("--strip", texts.strip, "remove this prefix from names: module. (DistributedDataParallel)")
       ->type_name("PREFIX");
   app.add_option("--optimizer", texts.optimizer,
                  "also import the optimizer whose state_dict() is at this place of the tree")

@@ -74,13 +74,13 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return unexpected("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
-    if (place_ == Place::kShape) {
+    if (place_ == Section::kShape) {
       if (entry_.shape.size() == kMaxDimensions)
         return fail(fmt::format("{} has more than {} dimensions", where(), kMaxDimensions));
       entry_.shape.push_back(value);
       return true;
     }
-    if (place_ == Place::kOffsets) {
+    if (place_ == Section::kOffsets) {
       if (offsets_ == 2) return fail(fmt::format("data_offsets of {} has more than 2 numbers", where()));
       (offsets_++ == 0 ? entry_.begin : entry_.end) = value;
       return true;
@@ -89,11 +89,11 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool string(string_t& value) override {
-    if (place_ == Place::kMetadata) {
+    if (place_ == Section::kMetadata) {
       header.metadata[key_] = value;
       return true;
     }
-    if (place_ == Place::kTensor && key_ == "dtype") {
+    if (place_ == Section::kTensor && key_ == "dtype") {
       entry_.dtype = value;
       return true;
     }
@@ -102,34 +102,34 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(std::size_t) override {
     switch (place_) {
-      case Place::kStart:
-        place_ = Place::kTop;
+      case Section::kStart:
+        place_ = Section::kTop;
         return true;
-      case Place::kTop:
-        place_ = key_ == "__metadata__" ? Place::kMetadata : Place::kTensor;
+      case Section::kTop:
+        place_ = key_ == "__metadata__" ? Section::kMetadata : Section::kTensor;
         entry_ = SafetensorsEntry{.name = key_};
         seen_here_.clear();
         return true;
-      case Place::kMetadata:
-      case Place::kTensor:
-      case Place::kShape:
-      case Place::kOffsets:
+      case Section::kMetadata:
+      case Section::kTensor:
+      case Section::kShape:
+      case Section::kOffsets:
         return unexpected("an object");
     }
     return false;
   }
 
   bool key(string_t& name) override {
-    auto& seen = place_ == Place::kTop ? seen_ : seen_here_;
+    auto& seen = place_ == Section::kTop ? seen_ : seen_here_;
     if (!seen.insert(name).second) return fail(fmt::format("the key {} occurs twice", quoted_name(name)));
-    if (place_ == Place::kTop) {
+    if (place_ == Section::kTop) {
       if (name.empty()) return fail("a tensor has an empty name");
       if (name.size() > kMaxNameBytes)
         return fail(fmt::format("the name {} has more than {} bytes", quoted_name(name), kMaxNameBytes));
       if (has_control_character(name))
         return fail(fmt::format("the name {} holds a control character", quoted_name(name)));
     }
-    if (place_ == Place::kTensor && name != "dtype" && name != "shape" && name != "data_offsets") {
+    if (place_ == Section::kTensor && name != "dtype" && name != "shape" && name != "data_offsets") {
       return fail(fmt::format("{} has the key {}; expected dtype, shape and data_offsets", quoted_name(entry_.name),
                               quoted_name(name)));
     }
@@ -138,23 +138,23 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool end_object() override {
-    if (place_ == Place::kTensor) {
+    if (place_ == Section::kTensor) {
       for (const char* needed : {"dtype", "shape", "data_offsets"}) {
         if (!seen_here_.contains(needed)) return fail(fmt::format("{} has no {}", quoted_name(entry_.name), needed));
       }
       header.entries.push_back(std::move(entry_));
     }
-    place_ = Place::kTop;
+    place_ = Section::kTop;
     return true;
   }
 
   bool start_array(std::size_t) override {
-    if (place_ == Place::kTensor && key_ == "shape") {
-      place_ = Place::kShape;
+    if (place_ == Section::kTensor && key_ == "shape") {
+      place_ = Section::kShape;
       return true;
     }
-    if (place_ == Place::kTensor && key_ == "data_offsets") {
-      place_ = Place::kOffsets;
+    if (place_ == Section::kTensor && key_ == "data_offsets") {
+      place_ = Section::kOffsets;
       offsets_ = 0;
       return true;
     }
@@ -162,9 +162,9 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool end_array() override {
-    if (place_ == Place::kOffsets && offsets_ != 2)
+    if (place_ == Section::kOffsets && offsets_ != 2)
       return fail(fmt::format("data_offsets of {} has {} numbers; expected 2", quoted_name(entry_.name), offsets_));
-    place_ = Place::kTensor;
+    place_ = Section::kTensor;
     return true;
   }
 
@@ -173,19 +173,19 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  enum class Place { kStart, kTop, kMetadata, kTensor, kShape, kOffsets };
+  enum class Section { kStart, kTop, kMetadata, kTensor, kShape, kOffsets };
 
   std::string where() const {
     switch (place_) {
-      case Place::kStart:
+      case Section::kStart:
         return "the header";
-      case Place::kTop:
+      case Section::kTop:
         return quoted_name(key_);
-      case Place::kMetadata:
+      case Section::kMetadata:
         return fmt::format("__metadata__ {}", quoted_name(key_));
-      case Place::kTensor:
-      case Place::kShape:
-      case Place::kOffsets:
+      case Section::kTensor:
+      case Section::kShape:
+      case Section::kOffsets:
         return fmt::format("{} of {}", key_, quoted_name(entry_.name));
     }
     return {};
@@ -198,7 +198,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
 
-  Place place_ = Place::kStart;
+  Section place_ = Section::kStart;
   std::string key_;
   SafetensorsEntry entry_;
   int offsets_ = 0;

@@ -81,8 +81,8 @@ std::size_t Pieces::own_at(const Side& side, std::size_t index) const {
   return elements * element_;
 }
 
-Piece Pieces::make(std::size_t index) const {
-  Piece piece;
+StagedPiece Pieces::make(std::size_t index) const {
+  StagedPiece piece;
   piece.request = request_;
   Request& r = piece.request;
   r.in = nullptr, r.out = nullptr;
@@ -110,7 +110,7 @@ Piece Pieces::make(std::size_t index) const {
 }
 
 std::size_t Pieces::largest() const {
-  const Piece first = make(0);  // later parts are never larger
+  const StagedPiece first = make(0);  // later parts are never larger
   return first.bytes;
 }
 

@@ -16,7 +16,7 @@ struct Run {
 
 // One call of the sequence. Its request has null buffers: input and output are at the byte offsets `in` and `out` in
 // the piece's memory. Borrows the splits from this struct.
-struct Piece {
+struct StagedPiece {
   Request request;
   std::vector<std::size_t> in_splits, out_splits;
   std::vector<Run> to_read, to_write;
@@ -34,8 +34,8 @@ class Pieces {
   // scatter_v, all_to_all with splits). Then the ranks must agree on the maximum of these numbers.
   std::size_t number() const { return number_; }
   bool needs_agreement() const;
-  Piece make(std::size_t index) const;  // from number() on: empty parts
-  std::size_t largest() const;          // bytes of memory that a piece needs at most
+  StagedPiece make(std::size_t index) const;  // from number() on: empty parts
+  std::size_t largest() const;                // bytes of memory that a piece needs at most
 
  private:
   struct Side {

@@ -29,11 +29,11 @@ TEST(Pieces, OfOneBufferAreConsecutive) {
 TEST(Pieces, TakeARunOfEveryPart) {
   const Pieces pieces({.kind = Kind::kAllGather, .dtype = DType::kF32, .count = 5}, 1, 2, 16);  // 2 of each part
   ASSERT_EQ(pieces.number(), 3u);
-  const Piece second = pieces.make(1);
+  const StagedPiece second = pieces.make(1);
   EXPECT_THAT(second.to_write, ElementsAre(run(2, 2, 0), run(7, 2, 8)));
   EXPECT_THAT(second.to_read, ElementsAre(run(2, 2, 8)));  // in place: this rank's own part
   EXPECT_EQ(second.in, 8u);
-  const Piece last = pieces.make(2);
+  const StagedPiece last = pieces.make(2);
   EXPECT_THAT(last.to_write, ElementsAre(run(4, 1, 0), run(9, 1, 4)));
   EXPECT_EQ(last.in, 4u);
 }
@@ -54,7 +54,7 @@ TEST(Pieces, BeyondTheLastAreEmpty) {
   const Pieces pieces({.kind = Kind::kAllToAll, .dtype = DType::kU8, .in_splits = ins, .out_splits = outs}, 0, 2, 2);
   EXPECT_TRUE(pieces.needs_agreement());
   EXPECT_EQ(pieces.number(), 2u);
-  const Piece beyond = pieces.make(7);
+  const StagedPiece beyond = pieces.make(7);
   EXPECT_THAT(beyond.in_splits, ElementsAre(0, 0));
   EXPECT_TRUE(beyond.to_read.empty() && beyond.to_write.empty());
   EXPECT_TRUE(beyond.reads && beyond.writes);
@@ -84,7 +84,7 @@ TEST(Pieces, TogetherCoverTheCall) {
           const bool gives = request.kind == Kind::kBroadcast && rank == 0;
           std::vector<int> read(gives ? extent.out : extent.in), written(gives ? 0 : extent.out);
           for (std::size_t k = 0; k < pieces.number(); ++k) {
-            const Piece piece = pieces.make(k);
+            const StagedPiece piece = pieces.make(k);
             for (const auto& r : piece.to_read) {
               EXPECT_LE(r.bytes_at + r.count * 4, pieces.largest());
               for (std::size_t i = 0; i < r.count; ++i) ++read.at(r.elements_from + i);

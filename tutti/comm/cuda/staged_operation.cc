@@ -31,7 +31,7 @@ constexpr Duration kLetGo = std::chrono::seconds(5);
 // Memory that holds one piece at a time.
 struct Slot {
   Pinned memory;
-  Piece piece;
+  StagedPiece piece;
   Event copied;  // the copy in, then the copy out
 };
 

@@ -78,11 +78,29 @@ Status Submission::on_done(std::function<void()> act) {
   return {};
 }
 
+std::future<void> Submission::ended() {
+  std::promise<void> promise;
+  std::future<void> ended = promise.get_future();
+  {
+    const MutexLock lock(mutex_);
+    sleepers_.push_back(std::move(promise));
+  }
+  has_callbacks_.store(true);
+  if (done.load()) wake_sleepers();
+  return ended;
+}
+
 void Submission::set_done() {
   done.store(true);
   done.notify_all();
   if (!has_callbacks_.load()) return;
+  wake_sleepers();
   for (auto& callback : take_callbacks()) Callbacks::of_process().run(std::move(callback));
+}
+
+void Submission::wake_sleepers() {
+  const MutexLock lock(mutex_);
+  for (std::promise<void>& sleeper : std::exchange(sleepers_, {})) sleeper.set_value();
 }
 
 std::vector<std::function<void()>> Submission::take_callbacks() {
@@ -276,13 +294,10 @@ Status CallQueue::wait(Submission& submission) {
   return submission.result;
 }
 
-// The end of a call is signalled to a sleeper with a limit through its callback: atomics have no wait with a limit.
+// Atomics have no wait with a limit.
 std::optional<Status> CallQueue::wait(Submission& submission, Deadline deadline) {
   if (drive_until(submission, deadline)) return submission.result;
-  const auto ended = std::make_shared<std::promise<void>>();
-  if (!submission.on_done([ended] { ended->set_value(); }).ok()) return wait(submission);
-  const bool told = ended->get_future().wait_until(deadline.at()) == std::future_status::ready;
-  if (!told && !submission.done.load(std::memory_order_acquire)) return {};  // callbacks may be late
+  if (submission.ended().wait_until(deadline.at()) != std::future_status::ready) return {};
   return submission.result;
 }
 

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <list>
 #include <memory>
 #include <optional>
@@ -90,14 +91,18 @@ class Submission {
 
   // Any thread: as Work::on_done().
   Status on_done(std::function<void()> act) TUTTI_EXCLUDES(mutex_);
+  // Any thread: ready once the call has ended.
+  std::future<void> ended() TUTTI_EXCLUDES(mutex_);
   // The driver: the result is there.
   void set_done() TUTTI_EXCLUDES(mutex_);
 
  private:
   std::vector<std::function<void()>> take_callbacks() TUTTI_EXCLUDES(mutex_);
+  void wake_sleepers() TUTTI_EXCLUDES(mutex_);
 
-  std::atomic<bool> has_callbacks_{false};
+  std::atomic<bool> has_callbacks_{false};  // or sleepers
   Mutex mutex_;
+  std::vector<std::promise<void>> sleepers_ TUTTI_GUARDED_BY(mutex_);  // what ended() gave
   std::vector<std::function<void()>> callbacks_ TUTTI_GUARDED_BY(mutex_);
 };
 

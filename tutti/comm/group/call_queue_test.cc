@@ -287,6 +287,26 @@ TEST_F(CallQueueTest, ACallbackMayWaitForAnotherCallback) {
   }
 }
 
+// Nor does it need the threads of callbacks, which may be gone when Python exits.
+TEST_F(CallQueueTest, AWaitWithALimitEndsWithTheCallWhereNoThreadCanBeStarted) {
+  Call& call = collective();
+  std::promise<void> sleeps;
+  call.act = [&]() -> Result<comm::Progress> {
+    if (call.steps == 1) sleeps.set_value();
+    return call.next.load();
+  };
+  std::thread ends([&] {
+    sleeps.get_future().wait();
+    call.next = comm::Progress::kDone;
+    while (!call.is_done()) turn();
+  });
+  const test::NoThreads none;
+  const auto begin = now();
+  EXPECT_TRUE(queue_.wait(*call.submission, Deadline::after(seconds(60))).has_value());
+  EXPECT_LT(now() - begin, seconds(30));
+  ends.join();
+}
+
 TEST_F(CallQueueTest, ACallbackIsNotLostWhileTheCallEnds) {
   for (int i = 0; i < 1000; ++i) {
     Call& call = collective();

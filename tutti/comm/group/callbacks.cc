@@ -15,6 +15,8 @@ Callbacks& Callbacks::of_process() {
 
 Status Callbacks::start() {
   const MutexLock lock(mutex_);
+  if (closed_)
+    return Error{.code = Code::kAborted, .detail = "no callback of a call runs any more: this process is about to end"};
   if (started_) return {};
   TUTTI_TRY(start_one());
   started_ = true;

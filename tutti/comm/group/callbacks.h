@@ -2,8 +2,7 @@
 // The threads on which Work::on_done() calls back, started when the first callback is given. So the driver of a group
 // only hands a callback on, and a callback may start calls, take locks, or be Python. One thread is always idle: a
 // callback may wait for a call that ends with another callback. Where no further thread can be started, callbacks wait
-// for those that run, and each new one tries again. What is given after close() stays
-// for good: nothing of it may be called or destroyed.
+// for those that run, and each new one tries again.
 //
 // Threads: any.
 #include <condition_variable>
@@ -20,9 +19,10 @@ class Callbacks {
  public:
   static Callbacks& of_process();
 
-  Status start();  // before run(); does nothing the second time
+  Status start();  // before run(); does nothing the second time. kAborted: close() was called
   void run(std::function<void()> act);
-  // Waits until all that were given have returned, but at most `limit`: then false. Calls none after that.
+  // Waits until all callbacks that were given have returned. False: `limit` passed first, and one may still run.
+  // Callbacks that wait then or are given later are neither called nor destroyed.
   bool close(Duration limit);
 
  private:

@@ -61,6 +61,7 @@ TEST(Callbacks, CloseWaitsUntilThoseThatAreDueAreGone) {
   may_end.set_value();
   EXPECT_TRUE(callbacks.close(kLimit));
   EXPECT_EQ(kept.use_count(), 1);
+  EXPECT_EQ(callbacks.start().error().code, Code::kAborted);
   callbacks.run([kept] { ADD_FAILURE() << "called after close()"; });
   EXPECT_EQ(kept.use_count(), 2) << "what is given later is neither called nor destroyed";
 }

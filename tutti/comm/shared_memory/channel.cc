@@ -111,7 +111,7 @@ void DirectChannel::ring_peers() const {
 
 std::uint64_t DirectChannel::place_of(const void* p, std::size_t bytes) const {
   if (!p) return 0;
-  const transport::Host::Place place = host_.find(p, bytes);
+  const transport::Host::ArenaAddress place = host_.find(p, bytes);
   return place.owner < 0 ? 0 : std::uint64_t(place.owner + 1) << 48 | place.offset;
 }
 

@@ -35,7 +35,7 @@ struct CallScratch {
 // Threads: one at a time (the driver of the group).
 class DirectChannel {
  public:
-  enum class Meeting : std::uint8_t { kIncomplete, kComplete, kDifferent };
+  enum class Arrivals : std::uint8_t { kIncomplete, kComplete, kDifferent };
 
   // local_ranks[r] is the local rank, on the host, of rank r of the group.
   DirectChannel(transport::Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank);
@@ -54,14 +54,14 @@ class DirectChannel {
   }
   // Whether all ranks have posted `word`. All ranks before `next` are known to have posted it. On return `next` is the
   // first rank that has not, or that posted another call at this tick.
-  Meeting meet(std::uint64_t word, int& next) const {
+  Arrivals meet(std::uint64_t word, int& next) const {
     const CallLine* const posted = lines(tick_of(word));
     for (; next < size_; ++next) {
       const std::uint64_t theirs = posted[next].word.load(std::memory_order_acquire);
       if (theirs == word) continue;
-      return tick_of(theirs) == tick_of(word) ? Meeting::kDifferent : Meeting::kIncomplete;
+      return tick_of(theirs) == tick_of(word) ? Arrivals::kDifferent : Arrivals::kIncomplete;
     }
-    return Meeting::kComplete;
+    return Arrivals::kComplete;
   }
   std::uint64_t tick() const { return tick_; }                             // of the last post
   static std::uint64_t tick_of(std::uint64_t word) { return word >> 16; }  // the tick at which `word` was posted

@@ -154,11 +154,11 @@ Result<Progress> DirectOperation::step() {
   }
   if (stage_ == Stage::kStaged) staged_->prepare();
   switch (channel_.meet(word_, next_)) {
-    case DirectChannel::Meeting::kIncomplete:
+    case DirectChannel::Arrivals::kIncomplete:
       return Progress::kBlocked;
-    case DirectChannel::Meeting::kDifferent:
+    case DirectChannel::Arrivals::kDifferent:
       return compare_with(next_);
-    case DirectChannel::Meeting::kComplete:
+    case DirectChannel::Arrivals::kComplete:
       break;
   }
   channel_.spread_now_and_then();

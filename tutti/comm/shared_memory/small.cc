@@ -17,7 +17,7 @@ constexpr int kMostRanks = 64;  // limit for arrays on the stack
 constexpr std::size_t kMostSummed = std::size_t(64) << 10;
 
 bool meet_soon(const DirectChannel& channel, std::uint64_t word, int& tries) {
-  for (int next = 0; channel.meet(word, next) != DirectChannel::Meeting::kComplete;) {
+  for (int next = 0; channel.meet(word, next) != DirectChannel::Arrivals::kComplete;) {
     if (--tries <= 0) return false;
     if (tries % kTriesPerCoreCheck == 0 && channel.awaits_this_core(word, next)) return false;
     pause_cpu();

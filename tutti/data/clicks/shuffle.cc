@@ -87,13 +87,13 @@ class Buckets {
   std::size_t size() const { return filling_.size(); }
   std::uint64_t rows(std::size_t bucket) const {
     std::uint64_t words = 0;
-    for (const Piece& piece : pieces_[bucket]) words += piece.words;
+    for (const SpilledRun& piece : pieces_[bucket]) words += piece.words;
     return words / row_words_;
   }
   // Calls use(row) for each row of the bucket, in the order in which they were added. Any thread may call this.
   template <class Use>
   Status read(std::size_t bucket, std::vector<std::uint32_t>& buffer, const Use& use) const {
-    for (const Piece& piece : pieces_[bucket]) {
+    for (const SpilledRun& piece : pieces_[bucket]) {
       buffer.resize(piece.words);
       TUTTI_TRY(file_.read(piece.at, std::as_writable_bytes(std::span(buffer))));
       for (std::size_t at = 0; at < buffer.size(); at += row_words_) use(buffer.data() + at);
@@ -102,7 +102,7 @@ class Buckets {
   }
 
  private:
-  struct Piece {
+  struct SpilledRun {
     std::uint64_t at, words;
   };
   Buckets(PlacedFile file, std::size_t buckets, std::size_t row_words)
@@ -126,7 +126,7 @@ class Buckets {
   PlacedFile file_;
   std::size_t row_words_, piece_words_;
   std::vector<std::vector<std::uint32_t>> filling_;
-  std::vector<std::vector<Piece>> pieces_;
+  std::vector<std::vector<SpilledRun>> pieces_;
   std::uint64_t end_ = 0;
 };
 

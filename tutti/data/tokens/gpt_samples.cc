@@ -42,11 +42,11 @@ void append_documents(std::vector<std::int32_t>& index, std::int64_t first, std:
 }
 
 // Where each sample begins, and where the last one ends: a walk over the documents in their order.
-std::vector<GptSamples::Place> walk(const TokenFile& file, std::span<const std::int32_t> documents,
-                                    std::int64_t samples, std::int64_t length) {
-  std::vector<GptSamples::Place> places{{0, 0}};
+std::vector<GptSamples::Position> walk(const TokenFile& file, std::span<const std::int32_t> documents,
+                                       std::int64_t samples, std::int64_t length) {
+  std::vector<GptSamples::Position> places{{0, 0}};
   places.reserve(std::size_t(samples) + 1);
-  GptSamples::Place at{0, 0};
+  GptSamples::Position at{0, 0};
   for (std::int64_t sample = 0; sample < samples; ++sample) {
     std::int64_t wanted = length + kExtra;
     for (;;) {

@@ -36,19 +36,19 @@ class GptSamples {
 
   // As Megatron-LM saves them, for comparison.
   std::span<const std::int32_t> document_index() const { return document_index_; }
-  struct Place {
+  struct Position {
     std::int64_t document;  // in document_index()
     std::int64_t offset;    // in tokens
-    bool operator==(const Place&) const = default;
+    bool operator==(const Position&) const = default;
   };
-  std::span<const Place> sample_index() const { return sample_index_; }
+  std::span<const Position> sample_index() const { return sample_index_; }
   std::span<const std::uint32_t> shuffle_index() const { return shuffle_index_; }
 
  private:
   const TokenFile& file_;
   std::int64_t length_, epochs_ = 1;
   std::vector<std::int32_t> document_index_;  // sequences of the file
-  std::vector<Place> sample_index_;
+  std::vector<Position> sample_index_;
   std::vector<std::uint32_t> shuffle_index_;
 };
 

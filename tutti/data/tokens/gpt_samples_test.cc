@@ -40,7 +40,7 @@ template <class T>
 std::vector<std::int64_t> list(std::span<const T> values) {
   return {values.begin(), values.end()};
 }
-std::vector<std::int64_t> list(std::span<const GptSamples::Place> places) {
+std::vector<std::int64_t> list(std::span<const GptSamples::Position> places) {
   std::vector<std::int64_t> flat;
   for (const auto& place : places) flat.insert(flat.end(), {place.document, place.offset});
   return flat;

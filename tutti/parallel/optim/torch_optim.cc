@@ -9,7 +9,6 @@
 #include <torch/version.h>
 
 #include <functional>
-#include <type_traits>
 
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/tensor/module_state.h"
@@ -23,10 +22,11 @@ namespace optim = torch::optim;
 struct Kept {
   const char* name;
   at::Tensor* tensor;
+  double initial = 0;
 };
 
-std::vector<Kept> kept_in(optim::SGDParamState& state, const optim::SGDOptions& options) {
-  if (options.momentum() == 0) return {};
+// What a rule keeps for each parameter.
+std::vector<Kept> kept_in(optim::SGDParamState& state, const optim::SGDOptions&) {
   return {{"momentum_buffer", &state.momentum_buffer()}};
 }
 
@@ -38,8 +38,8 @@ std::vector<Kept> kept_in(State& state, const Options& options) {
   return kept;
 }
 
-std::vector<Kept> kept_in(optim::AdagradParamState& state, const optim::AdagradOptions&) {
-  return {{"sum", &state.sum()}};
+std::vector<Kept> kept_in(optim::AdagradParamState& state, const optim::AdagradOptions& options) {
+  return {{"sum", &state.sum(), options.initial_accumulator_value()}};
 }
 
 std::vector<Kept> kept_in(optim::RMSpropParamState& state, const optim::RMSpropOptions& options) {
@@ -49,96 +49,105 @@ std::vector<Kept> kept_in(optim::RMSpropParamState& state, const optim::RMSpropO
   return kept;
 }
 
-// That of a parameter, made if it is not there.
-template <class State>
-State& state_of(optim::Optimizer& optimizer, const at::Tensor& parameter) {
+// LibTorch knows parameters by their address, and before version 2 by its text.
+auto& state_of(optim::Optimizer& optimizer, const at::Tensor& parameter) {
 #if TORCH_VERSION_MAJOR < 2
-  auto& state = optimizer.state()[c10::guts::to_string(parameter.unsafeGetTensorImpl())];
+  return optimizer.state()[c10::guts::to_string(parameter.unsafeGetTensorImpl())];
 #else
-  auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
+  return optimizer.state()[parameter.unsafeGetTensorImpl()];
 #endif
-  if (!state) state = std::make_unique<State>();
-  return static_cast<State&>(*state);
 }
 
-using Visit = std::function<void(const at::Tensor& parameter, const std::vector<Kept>& kept, std::int64_t step,
-                                 std::function<void(std::int64_t)> set_step)>;  // null: it counts no steps
-
-template <class State, class Options>
-void visit_all(optim::Optimizer& optimizer, const Visit& visit) {
-  for (optim::OptimizerParamGroup& group : optimizer.param_groups()) {
-    const auto& options = static_cast<const Options&>(group.options());
-    for (const at::Tensor& parameter : group.params()) {
-      auto& state = state_of<State>(optimizer, parameter);
-      const std::vector<Kept> kept = kept_in(state, options);
-      for (const Kept& one : kept)
-        if (!one.tensor->defined()) *one.tensor = at::zeros_like(parameter, at::MemoryFormat::Preserve);
-      if constexpr (requires { state.step(); }) {
-        visit(parameter, kept, state.step(), [&state](std::int64_t step) { state.step(step); });
-      } else {
-        visit(parameter, kept, 0, nullptr);
-      }
-    }
-  }
-}
-
-// Null for optimizers whose state cannot be saved.
-void (*visitor_of(const optim::Optimizer& optimizer))(optim::Optimizer&, const Visit&) {
-  if (dynamic_cast<const optim::SGD*>(&optimizer)) return &visit_all<optim::SGDParamState, optim::SGDOptions>;
-  if (dynamic_cast<const optim::Adam*>(&optimizer)) return &visit_all<optim::AdamParamState, optim::AdamOptions>;
-  if (dynamic_cast<const optim::AdamW*>(&optimizer)) return &visit_all<optim::AdamWParamState, optim::AdamWOptions>;
-  if (dynamic_cast<const optim::Adagrad*>(&optimizer))
-    return &visit_all<optim::AdagradParamState, optim::AdagradOptions>;
-  if (dynamic_cast<const optim::RMSprop*>(&optimizer))
-    return &visit_all<optim::RMSpropParamState, optim::RMSpropOptions>;
-  return nullptr;
+Error refused(Code code, std::string detail, std::string hint) {
+  return {.code = code, .detail = "TorchOptim: " + std::move(detail), .hint = std::move(hint)};
 }
 
 }  // namespace
 
-TorchOptim::TorchOptim(const torch::nn::Module& module, optim::Optimizer& optimizer) : optimizer_(optimizer) {
-  if (!visitor_of(optimizer))
-    throw Exception(Error{.code = Code::kUnsupported,
-                          .detail = "TorchOptim: this optimizer of torch::optim cannot be saved",
-                          .hint = "SGD, Adam, AdamW, Adagrad and RMSprop can"});
-  for (const NamedTensor& parameter : parameters_of(module))
-    names_.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
-  const bool is_sgd = dynamic_cast<const optim::SGD*>(&optimizer) != nullptr;
-  std::size_t number = 0;
-  for (optim::OptimizerParamGroup& group : optimizer.param_groups()) {
-    if (is_sgd && static_cast<const optim::SGDOptions&>(group.options()).dampening() != 0)
-      throw Exception(Error{.code = Code::kUnsupported,
-                            .detail = "TorchOptim: SGD with a dampening cannot be saved, since its first step differs",
-                            .hint = "tutti::Sgd with SgdOptions::dampening can"});
-    for (const at::Tensor& parameter : group.params()) {
-      if (!names_.contains(parameter.unsafeGetTensorImpl()))
-        throw Exception(Error{
-            .code = Code::kInvalidArgument,
-            .detail = "TorchOptim: parameter " + std::to_string(number) + " of the optimizer is none of the module",
-            .hint = "give the module whose parameters() the optimizer steps; with FullySharded use a "
-                    "ShardedOptimizer"});
-      ++number;
+struct TorchOptim::Parameter {
+  std::string name;
+  std::vector<Kept> kept;
+  std::int64_t step = 0;
+  std::function<void(std::int64_t)> set_step;  // empty: the rule counts no steps
+};
+
+namespace {
+
+template <class State, class Options>
+void add_kept(optim::Optimizer& optimizer, const at::Tensor& tensor, const optim::OptimizerOptions& any_options,
+              auto& parameter) {
+  const auto& options = static_cast<const Options&>(any_options);
+  if constexpr (std::is_same_v<Options, optim::SGDOptions>) {
+    if (options.momentum() == 0) return;
+    if (options.dampening() != 0)
+      throw Exception(refused(Code::kUnsupported, "SGD with a dampening cannot be saved, since its first step differs",
+                              "tutti::Sgd with SgdOptions::dampening can"));
+  }
+  auto& made = state_of(optimizer, tensor);
+  if (!made) made = std::make_unique<State>();
+  auto& state = static_cast<State&>(*made);
+  parameter.kept = kept_in(state, options);
+  for (const Kept& one : parameter.kept)
+    if (!one.tensor->defined()) *one.tensor = at::full_like(tensor.detach(), one.initial);
+  if constexpr (requires { state.step(); }) {
+    parameter.step = state.step();
+    parameter.set_step = [&state](std::int64_t step) { state.step(step); };
+  }
+}
+
+}  // namespace
+
+std::vector<TorchOptim::Parameter> TorchOptim::parameters() const {
+  auto* add = &add_kept<optim::AdamParamState, optim::AdamOptions, Parameter>;
+  if (dynamic_cast<const optim::SGD*>(&optimizer_)) {
+    add = &add_kept<optim::SGDParamState, optim::SGDOptions, Parameter>;
+  } else if (dynamic_cast<const optim::AdamW*>(&optimizer_)) {
+    add = &add_kept<optim::AdamWParamState, optim::AdamWOptions, Parameter>;
+  } else if (dynamic_cast<const optim::Adagrad*>(&optimizer_)) {
+    add = &add_kept<optim::AdagradParamState, optim::AdagradOptions, Parameter>;
+  } else if (dynamic_cast<const optim::RMSprop*>(&optimizer_)) {
+    add = &add_kept<optim::RMSpropParamState, optim::RMSpropOptions, Parameter>;
+  } else if (!dynamic_cast<const optim::Adam*>(&optimizer_)) {
+    throw Exception(refused(Code::kUnsupported, "this optimizer of torch::optim cannot be saved",
+                            "SGD, Adam, AdamW, Adagrad and RMSprop can"));
+  }
+  std::vector<Parameter> parameters;
+  for (optim::OptimizerParamGroup& group : optimizer_.param_groups()) {
+    for (const at::Tensor& tensor : group.params()) {
+      const auto name = names_.find(tensor.unsafeGetTensorImpl());
+      if (name == names_.end())
+        throw Exception(refused(
+            Code::kInvalidArgument,
+            "parameter " + std::to_string(parameters.size()) + " of the optimizer does not belong to the module",
+            "give the module whose parameters() the optimizer steps; with FullySharded use a "
+            "ShardedOptimizer"));
+      add(optimizer_, tensor, group.options(), parameters.emplace_back(Parameter{.name = name->second}));
     }
   }
-  steps_.resize(number);
+  return parameters;
+}
+
+TorchOptim::TorchOptim(const torch::nn::Module& module, torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {
+  for (const NamedTensor& parameter : parameters_of(module))
+    names_.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
+  (void)parameters();  // so that an optimizer that cannot be saved is an error here
 }
 
 void TorchOptim::state(StateDict& dict) {
-  std::vector<StatePart> steps;
+  steps_.clear();
+  std::vector<StatePart> counted;
   std::vector<std::function<void()>> loaded;
-  std::size_t number = 0;
-  const auto visit = [&](const at::Tensor& parameter, const std::vector<Kept>& kept, std::int64_t step,
-                         std::function<void(std::int64_t)> set_step) {
-    const std::string& name = names_.at(parameter.unsafeGetTensorImpl());
-    for (const Kept& one : kept) dict.tensor(state_box({name, one.name}, *one.tensor));
-    at::Tensor& counter = steps_[number++];
-    if (!set_step) return;
-    counter = at::full({1}, step, at::kLong);
-    steps.push_back({.parameter = name, .state = "step", .values = counter});
-    loaded.push_back([counter, set = std::move(set_step)] { set(counter.item<std::int64_t>()); });
-  };
-  visitor_of(optimizer_)(optimizer_, visit);
-  add_state(dict, steps);
+  for (Parameter& parameter : parameters()) {
+    for (const Kept& one : parameter.kept) dict.tensor(state_box({parameter.name, one.name}, *one.tensor));
+    const at::Tensor& step = steps_.emplace_back(at::full({1}, parameter.step, at::kLong));
+    if (!parameter.set_step) {
+      dict.optional_tensor(state_box({parameter.name, "step"}, step.view({})));
+      continue;
+    }
+    counted.push_back({.parameter = parameter.name, .state = "step", .values = step});
+    loaded.push_back([step, set = std::move(parameter.set_step)] { set(step.item<std::int64_t>()); });
+  }
+  add_state(dict, counted);
   if (!dict.loading() || dict.weights_only()) return;
   dict.after_load([loaded = std::move(loaded)](const CheckpointReader&) {
     for (const auto& act : loaded) act();

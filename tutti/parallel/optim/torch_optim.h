@@ -1,6 +1,6 @@
 #pragma once
-// The state of an optimizer of torch::optim in a checkpoint. It has the names of the module's parameters, and those
-// that PyTorch gives to what an optimizer keeps ("exp_avg"); tutti::Adam, AdamW and Adagrad save and load the same.
+// The state of an optimizer of torch::optim in a checkpoint. Its tensors have the names of the module's parameters and
+// of PyTorch's state ("exp_avg"), so tutti::Adam, AdamW and Adagrad load what it saves, and the other way round.
 //
 //   torch::optim::AdamW adam(model->parameters(), 1e-3);
 //   tutti::TorchOptim optimizer(*model, adam);
@@ -25,15 +25,19 @@ namespace tutti {
 // One thread. The learning rate and other options are not saved: they are those of the program.
 class TorchOptim {
  public:
-  // `optimizer` has to stay: SGD without dampening, Adam, AdamW, Adagrad or RMSprop, over parameters of the module that
-  // every rank has as a whole (not those of FullySharded, nor divided ones). Throws Exception: kUnsupported for another
-  // optimizer, kInvalidArgument for a parameter that is not the module's.
+  // `optimizer` has to outlive this. It is an SGD without dampening, Adam, AdamW, Adagrad or RMSprop, over parameters
+  // of the module that every rank has as a whole (not those of FullySharded, nor divided ones). Throws Exception:
+  // kUnsupported for another optimizer, kInvalidArgument for a parameter that is not the module's.
   TorchOptim(const torch::nn::Module& module, torch::optim::Optimizer& optimizer);
 
-  // What the optimizer keeps for a parameter is made here if no step has made it: zeros, as its first step begins with.
+  // State tensors that no step has made yet are made (by the constructor too), with the values that the first step
+  // begins with. SGD counts no steps: it loads a checkpoint of tutti::Sgd, but tutti::Sgd does not load its.
   void state(StateDict& dict);
 
  private:
+  struct Parameter;
+  std::vector<Parameter> parameters() const;  // with their state, in the optimizer's order
+
   torch::optim::Optimizer& optimizer_;
   std::map<const c10::TensorImpl*, std::string> names_;
   std::vector<at::Tensor> steps_;  // of each parameter, as checkpoints have them; torch::optim has plain numbers

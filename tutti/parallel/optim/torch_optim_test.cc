@@ -145,6 +145,66 @@ TEST(TorchOptim, OptimizersOfTuttiResumeItsStateAndBack) {
   expect_equal(whole, third, 1e-6);
 }
 
+TEST(TorchOptim, SgdLoadsWhatTuttisSgdSaved) {
+  const test::TemporaryFolder folder;
+  Net whole = make_net(), first = make_net(), second = make_net();
+  const auto options = optim::SGDOptions(0.1).momentum(0.9);
+  optim::SGD undisturbed(whole->parameters(), options), sgd(second->parameters(), options);
+  Sgd saved(*first, {.lr = 0.1, .momentum = 0.9});
+  TorchOptim loaded(*second, sgd);
+  train(
+      whole, [&] { undisturbed.step(); }, 0, 6);
+  train(
+      first, [&] { saved.step(); }, 0, 3);
+  save(folder.path(), first, saved);
+  load(folder.path(), second, loaded);
+  train(
+      second, [&] { sgd.step(); }, 3, 6);
+  expect_equal(whole, second, 1e-6);
+}
+
+TEST(TorchOptim, AGroupThatIsAddedLaterIsSavedToo) {
+  const test::TemporaryFolder folder;
+  Net net = make_net(), other = make_net();
+  const auto before = std::make_unique<optim::Adam>(net->conv->parameters(), optim::AdamOptions(0.01)),
+             after = std::make_unique<optim::Adam>(other->conv->parameters(), optim::AdamOptions(0.01));
+  TorchOptim saved(*net, *before), loaded(*other, *after);
+  for (auto [model, adam] : {std::pair(&net, before.get()), {&other, after.get()}}) {
+    optim::OptimizerParamGroup group((*model)->linear->parameters());
+    group.set_options(std::make_unique<optim::AdamOptions>(0.1));
+    adam->add_param_group(group);
+  }
+  train(
+      net, [&] { before->step(); }, 0, 3);
+  save(folder.path(), net, saved);
+  load(folder.path(), other, loaded);
+  train(
+      net, [&] { before->step(); }, 3, 5);
+  train(
+      other, [&] { after->step(); }, 3, 5);
+  expect_equal(net, other);
+
+  torch::nn::Linear strange(2, 2);
+  optim::OptimizerParamGroup group(strange->parameters());
+  group.set_options(std::make_unique<optim::AdamOptions>(0.1));
+  before->add_param_group(group);
+  StateDict dict(StateUse::kSave);
+  EXPECT_THROW(saved.state(dict), Exception);
+}
+
+// A program may turn momentum on after some steps.
+TEST(TorchOptim, SgdWithoutMomentumKeepsNothing) {
+  Net net = make_net();
+  optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
+  TorchOptim saved(*net, sgd);
+  const test::TemporaryFolder folder;
+  save(folder.path(), net, saved);
+  EXPECT_TRUE(sgd.state().empty());
+  static_cast<optim::SGDOptions&>(sgd.param_groups()[0].options()).momentum(0.9);
+  train(
+      net, [&] { sgd.step(); }, 0, 2);
+}
+
 TEST(TorchOptim, RejectsWhatItCannotSave) {
   Net net = make_net();
   torch::nn::Linear other(2, 2);
@@ -161,7 +221,7 @@ TEST(TorchOptim, RejectsWhatItCannotSave) {
   };
   EXPECT_THAT(error_of(lbfgs), HasSubstr("cannot be saved (hint: SGD, Adam, AdamW, Adagrad and RMSprop can)"));
   EXPECT_THAT(error_of(dampened), HasSubstr("SGD with a dampening cannot be saved"));
-  EXPECT_THAT(error_of(of_another), HasSubstr("parameter 0 of the optimizer is none of the module"));
+  EXPECT_THAT(error_of(of_another), HasSubstr("parameter 0 of the optimizer does not belong to the module"));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct FlightTrack {
   FlightTrack(FlightGroup of, std::size_t entries, const FlightClock& clock)
       : group(std::move(of)), collectives(entries, clock), exchanges(entries, clock) {}
   // Rings that the agent can read.
-  FlightTrack(FlightGroup of, std::unique_ptr<ProgressPage::Place> in, const FlightClock& clock)
+  FlightTrack(FlightGroup of, std::unique_ptr<ProgressPage::GroupSlot> in, const FlightClock& clock)
       : group(std::move(of)),
         place(std::move(in)),
         collectives(place->ring(0).data(), place->ring(0).size(), place->newest(0), clock),
@@ -30,8 +30,8 @@ struct FlightTrack {
     left.store(true);
     if (place) place->left();
   }
-  const FlightGroup group;                           // `left` is the atomic below
-  const std::unique_ptr<ProgressPage::Place> place;  // null: the rings have memory of their own
+  const FlightGroup group;                               // `left` is the atomic below
+  const std::unique_ptr<ProgressPage::GroupSlot> place;  // null: the rings have memory of their own
   FlightRing collectives, exchanges;
   std::atomic<bool> left{false};  // the rank has given up the group
 };

@@ -136,7 +136,7 @@ void ProgressPage::set_alarm(std::string_view text) {
   put(layout_->alarm_size, std::uint32_t(size), std::memory_order_release);
 }
 
-std::unique_ptr<ProgressPage::Place> ProgressPage::add(const FlightGroup& group, std::size_t ring_bytes) {
+std::unique_ptr<ProgressPage::GroupSlot> ProgressPage::add(const FlightGroup& group, std::size_t ring_bytes) {
   if (!fd_) return nullptr;
   MutexLock lock(mutex_);
   if (look(layout_->ring_entries) == 0) ring_bytes_ = ring_bytes;
@@ -168,7 +168,7 @@ std::unique_ptr<ProgressPage::Place> ProgressPage::add(const FlightGroup& group,
   copy_text(place.name, group.name);
   put(layout_->ring_entries, std::uint64_t(ring_bytes / 64));
   put(place.state, 1u, std::memory_order_release);
-  return std::make_unique<Place>(*this, index, rings);
+  return std::make_unique<GroupSlot>(*this, index, rings);
 }
 
 void ProgressPage::release(int index) {
@@ -176,6 +176,6 @@ void ProgressPage::release(int index) {
   put(layout_->groups[index].state, 0u);
 }
 
-void ProgressPage::Place::left() { put(page_.layout_->groups[index_].state, 2u); }
+void ProgressPage::GroupSlot::left() { put(page_.layout_->groups[index_].state, 2u); }
 
 }  // namespace tutti

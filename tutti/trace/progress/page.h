@@ -106,13 +106,13 @@ class ProgressPage {
   void set_message(std::string_view text);
   void set_alarm(std::string_view text);  // empty: none any more
 
-  // A group's place in the page: two rings, and what they are of. Freed with the last copy.
-  class Place {
+  // A group's slot in the page: two rings, and what they are of. Freed with the last copy.
+  class GroupSlot {
    public:
-    Place(ProgressPage& page, int index, Mapping rings[2])
+    GroupSlot(ProgressPage& page, int index, Mapping rings[2])
         : page_(page), index_(index), rings_{std::move(rings[0]), std::move(rings[1])} {}
-    Place(const Place&) = delete;
-    ~Place() { page_.release(index_); }
+    GroupSlot(const GroupSlot&) = delete;
+    ~GroupSlot() { page_.release(index_); }
     Mapping& ring(int which) { return rings_[which]; }
     std::uint64_t* newest(int which) { return &page_.layout_->groups[index_].newest[which]; }
     void left();
@@ -123,7 +123,7 @@ class ProgressPage {
     Mapping rings_[2];
   };
   // Null where there is no room (then the group's calls are on record in this process only).
-  std::unique_ptr<Place> add(const FlightGroup& group, std::size_t ring_bytes);
+  std::unique_ptr<GroupSlot> add(const FlightGroup& group, std::size_t ring_bytes);
 
   ProgressLayout& layout() { return *layout_; }  // for signal handlers
 

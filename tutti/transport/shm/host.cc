@@ -191,7 +191,7 @@ Result<std::vector<std::unique_ptr<Host>>> Host::inproc(int size, std::size_t he
   return hosts;
 }
 
-Host::Place Host::find(const void* p, std::size_t bytes) const {
+Host::ArenaAddress Host::find(const void* p, std::size_t bytes) const {
   // Own memory first: the common case. A view into a peer's arena works as well.
   for (int step = 0; step < size(); ++step) {
     const int r = step == 0 ? rank_ : step <= rank_ ? step - 1 : step;

@@ -45,11 +45,11 @@ class Host {
   std::byte* base(int local_rank) const { return peers_[local_rank].arena->base(); }
   std::size_t reserved(int local_rank) const { return peers_[local_rank].arena->reserved(); }  // bytes of its arena
   // Which rank's arena holds [p, p + bytes), and where; -1 where none does.
-  struct Place {
+  struct ArenaAddress {
     int owner = -1;
     std::size_t offset = 0;
   };
-  Place find(const void* p, std::size_t bytes) const;
+  ArenaAddress find(const void* p, std::size_t bytes) const;
 
   Bell bell(int local_rank) const { return peers_[local_rank].bell; }
   BellLine& own_bell_line() { return *peers_[rank_].line; }

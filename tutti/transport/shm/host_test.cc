@@ -23,7 +23,7 @@ TEST(Host, ArenasOfDifferentReservesAreMappedWhole) {
 
   const std::size_t offset = large->arena().grow(32 * kHostMiB).or_throw(), last = offset + 32 * kHostMiB - 1;
   large->base(1)[last] = std::byte{42};
-  const Host::Place place = small->find(small->base(1) + last, 1);
+  const Host::ArenaAddress place = small->find(small->base(1) + last, 1);
   EXPECT_EQ(place.owner, 1);
   EXPECT_EQ(place.offset, last);
   ASSERT_EQ(small->base(1)[last], std::byte{42});

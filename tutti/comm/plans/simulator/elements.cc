@@ -18,7 +18,7 @@ class Elements final : public Contents {
     const int rank = int(memories_.size());
     const Placement& place = places_.emplace_back(goal, scratch_bytes);
     memories_.emplace_back(std::size_t(place.bytes), std::byte(0xa5));
-    for (const Goal::Piece& piece : goal.before) {
+    for (const Goal::Term& piece : goal.before) {
       for (std::size_t i = 0; i < piece.range.bytes / sizeof(T); ++i)
         put(at(rank, piece.range) + i * sizeof(T), value(piece.source, piece.position / sizeof(T) + i));
     }
@@ -44,7 +44,7 @@ class Elements final : public Contents {
   }
 
   std::optional<std::string> check(int rank, const Goal& goal) override {
-    for (const Goal::Piece& piece : goal.after) {
+    for (const Goal::Term& piece : goal.after) {
       for (std::size_t i = 0; i < piece.range.bytes / sizeof(T); ++i) {
         const std::size_t position = piece.position / sizeof(T) + i;
         const T got = get(at(rank, piece.range) + i * sizeof(T));

@@ -12,7 +12,7 @@ namespace tutti::comm {
 struct Goal {
   // Bytes from `position` on of rank `source`'s input, or of the sum of the inputs of `ranks` ranks starting with
   // `source`.
-  struct Piece {
+  struct Term {
     Range range;
     int source;
     std::size_t position;
@@ -22,7 +22,7 @@ struct Goal {
   std::size_t in_bytes = 0, out_bytes = 0;  // 0 if the rank has no such buffer
   bool overlap = false;                     // in place: the buffers share memory,
   std::size_t in_at = 0, out_at = 0;        // and begin at these offsets in it
-  std::vector<Piece> before, after;
+  std::vector<Term> before, after;
 };
 
 // The goal of `rank`. `shapes` holds the shapes of all ranks.

@@ -215,7 +215,7 @@ class Symbolic final : public Contents {
   void open(const Goal& goal, std::size_t scratch_bytes) override {
     const Placement& place = places_.emplace_back(goal, scratch_bytes);
     Memory& memory = memories_.emplace_back(place.bytes, pool_);
-    for (const Goal::Piece& piece : goal.before)
+    for (const Goal::Term& piece : goal.before)
       memory.write(place.at(piece.range),
                    ElementRuns({of_rank(piece.source, piece.range.bytes, piece.position)}, &pool_));
   }
@@ -233,7 +233,7 @@ class Symbolic final : public Contents {
   }
 
   std::optional<std::string> check(int rank, const Goal& goal) override {
-    for (const Goal::Piece& piece : goal.after) {
+    for (const Goal::Term& piece : goal.after) {
       std::uint64_t done = 0;
       for (const ElementRun& run : read(rank, piece.range)) {
         if (auto wrong = check(run, piece, piece.position + done))
@@ -285,7 +285,7 @@ class Symbolic final : public Contents {
     return result;
   }
 
-  std::optional<std::string> check(const ElementRun& run, const Goal::Piece& piece, std::uint64_t position) const {
+  std::optional<std::string> check(const ElementRun& run, const Goal::Term& piece, std::uint64_t position) const {
     const std::uint64_t wanted = before_[std::size_t(piece.source + piece.ranks)] - before_[std::size_t(piece.source)];
     if (run.set == kUnwritten) return "was never written";
     if (run.set == kMixedUp) return "a sum of bytes that do not belong together";
