@@ -1,5 +1,5 @@
-// What stands in --hosts and in a hostfile, and what the two ends of an ssh session say to each other: the near end
-// reads what a host that it knows by name alone has written, the far end whatever comes on its standard input.
+// What stands in --hosts and in a hostfile, and what the two ends of an ssh session say to each other. The launcher
+// reads what a host that it knows by name alone has written, the ssh node whatever comes on its standard input.
 #include <algorithm>
 
 #include "tests/fuzz/targets.h"

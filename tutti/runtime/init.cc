@@ -375,16 +375,16 @@ int told_rank(const Options& options) {
 }
 
 // What init() may do to the process.
-struct Manners {
+struct LauncherHooks {
   std::unique_ptr<ProgressPage> page;  // null: none
   int flight_signal = -1;              // readable after SIGUSR2; -1: that signal is the program's
 };
 
-Result<Group> open_world(rendezvous::Membership m, const Settings& settings, Manners manners, Deadline deadline) {
+Result<Group> open_world(rendezvous::Membership m, const Settings& settings, LauncherHooks hooks, Deadline deadline) {
   auto process = std::make_shared<Process>();
   process->rank = m.rank;
-  if (manners.page) manners.page->join(m.rank, m.world_size);
-  process->page = std::move(manners.page);
+  if (hooks.page) hooks.page->join(m.rank, m.world_size);
+  process->page = std::move(hooks.page);
   process->collective_timeout = settings.collective_timeout;
   process->hang_warning = settings.hang_warning;
   process->farewell_timeout = settings.leave_timeout;
@@ -421,7 +421,7 @@ Result<Group> open_world(rendezvous::Membership m, const Settings& settings, Man
   const Introductions ranks =
       TUTTI_TRY(exchange_introductions(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
   TUTTI_TRY(open_paths(*process, m, settings, std::move(host), ranks, deadline));
-  TUTTI_TRY(start_progress_thread(*process, std::move(launcher), manners.flight_signal));
+  TUTTI_TRY(start_progress_thread(*process, std::move(launcher), hooks.flight_signal));
   Store* const store = m.store.get();
   const bool serves = m.server != nullptr;
   process->store = std::move(m.store);
@@ -447,14 +447,14 @@ Result<Group> join_world(const Options& options, int& rank) {
   }
   const Settings& settings = *understood;
   const auto deadline = Deadline::after(settings.join_timeout);
-  Manners manners{.page = open_progress(), .flight_signal = flight_signal()};  // before a rank waits for the others
-  if (manners.page) manners.page->set_called();
+  LauncherHooks hooks{.page = open_progress(), .flight_signal = flight_signal()};  // before a rank waits for the others
+  if (hooks.page) hooks.page->set_called();
   rendezvous::Membership m = TUTTI_TRY(join(rendezvous::JoinOptions{
       .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
   warn_of_slow_start(m);
   if (m.started_by == "tutti run") (void)std::setvbuf(stdout, nullptr, _IOLBF, 0);  // tutti run reads whole lines
   rank = m.world_size > 1 ? m.rank : -1;
-  return open_world(std::move(m), settings, std::move(manners), deadline);
+  return open_world(std::move(m), settings, std::move(hooks), deadline);
 }
 
 }  // namespace
@@ -469,11 +469,11 @@ Result<Group> init_as_guest(const rendezvous::ForeignStore& store, const rendezv
   Settings settings = TUTTI_TRY(read_settings(options));
   const auto deadline = Deadline::after(settings.join_timeout);
   if (!env("TUTTI_FLIGHT_DIR") && !env("TUTTI_FLIGHT_SIZE")) settings.flight_entries = 0;
-  Manners manners;
-  if (env("TUTTI_PROGRESS_FD")) manners = {.page = open_progress(), .flight_signal = flight_signal()};
-  if (manners.page) manners.page->set_called();
+  LauncherHooks hooks;
+  if (env("TUTTI_PROGRESS_FD")) hooks = {.page = open_progress(), .flight_signal = flight_signal()};
+  if (hooks.page) hooks.page->set_called();
   rendezvous::Membership m = TUTTI_TRY(rendezvous::join_through(store, world, settings.join_timeout));
-  return open_world(std::move(m), settings, std::move(manners), deadline);
+  return open_world(std::move(m), settings, std::move(hooks), deadline);
 }
 
 bool end_callbacks(Duration limit) { return comm::Callbacks::of_process().close(limit); }

@@ -64,9 +64,9 @@ Result<std::unique_ptr<Store>> FileStore::clone(Deadline deadline) {
   auto log = TUTTI_TRY(FileLog::join(path, header.job, deadline));
   if (log->header().instance != header.instance)
     return Error{.code = Code::kRefused, .detail = "the store file " + path + " has been replaced by a later run"};
-  auto twin = TUTTI_TRY(open(std::move(log), deadline));
-  twin->set_call_timeout(call_timeout());
-  return std::unique_ptr<Store>(std::move(twin));
+  auto copy = TUTTI_TRY(open(std::move(log), deadline));
+  copy->set_call_timeout(call_timeout());
+  return std::unique_ptr<Store>(std::move(copy));
 }
 
 Result<Reply> FileStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {

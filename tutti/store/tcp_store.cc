@@ -153,9 +153,9 @@ Result<TcpStore::Found> TcpStore::find(std::size_t first, std::size_t tries, std
 }
 
 Result<std::unique_ptr<Store>> TcpStore::clone(Deadline deadline) {
-  auto twin = TUTTI_TRY(connect(servers_, credentials_, rank_, deadline));
-  twin->set_call_timeout(call_timeout());
-  return std::unique_ptr<Store>(std::move(twin));
+  auto copy = TUTTI_TRY(connect(servers_, credentials_, rank_, deadline));
+  copy->set_call_timeout(call_timeout());
+  return std::unique_ptr<Store>(std::move(copy));
 }
 
 transport::Address TcpStore::server() const { return servers_[current_]; }

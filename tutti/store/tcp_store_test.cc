@@ -173,8 +173,8 @@ TEST_F(TcpStoreTest, ManyClientsGather) {
 
 TEST_F(TcpStoreTest, CloneWaitsWhileTheOriginalWorks) {
   auto store = client();
-  const auto twin = store->clone(soon_over_tcp()).or_throw();
-  std::thread waiter([&] { EXPECT_EQ(twin->get("k", soon_over_tcp()).or_throw(), "v"); });
+  const auto copy = store->clone(soon_over_tcp()).or_throw();
+  std::thread waiter([&] { EXPECT_EQ(copy->get("k", soon_over_tcp()).or_throw(), "v"); });
   store->set("k", "v").or_throw();
   waiter.join();
 }

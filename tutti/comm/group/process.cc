@@ -2,8 +2,8 @@
 // turn for the next. Every rank shall print the first of these errors, whatever it saw itself. Two rules ensure that:
 //   report before you stop: the first error of a group is in the store before any other rank can notice that this rank
 //   has given up;
-//   the nearer witness wins: a rank that lost a peer checks whether the peer has reported an error, and gives the
-//   launcher, which reaps the process, a moment to say how it ended, before it reports its own error.
+//   whoever saw the cause is heard first: a rank that lost a peer checks whether the peer has reported an error, and
+//   gives the launcher, which reaps the process, a moment to say how it ended, before it reports its own error.
 #include "tutti/comm/group/process.h"
 
 #include <algorithm>

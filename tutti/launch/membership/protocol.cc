@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMostExitCode = 255;
-constexpr std::string_view kJoin = "come ", kLeave = "leave ";
+constexpr std::string_view kJoin = "join ", kLeave = "leave ";
 constexpr char kMagic[8] = {'t', 'u', 't', 't', 'i', 'P', '2', '\0'};
 constexpr std::size_t kProofBytes = 16;
 

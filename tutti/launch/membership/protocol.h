@@ -174,7 +174,7 @@ std::optional<Fault> parse_fault(const std::string& value);
 //                             16 bytes of HMAC-SHA256 over what precedes
 //
 // The key is derived from the job's secret, so no stranger can keep a dead node alive. A datagram that is sent again
-// returns an old clock value and proves nothing new. The votes on who serves the store (failover.h) travel along.
+// returns an old clock value and proves nothing new. It also carries the votes on who serves the store (failover.h).
 inline constexpr std::size_t kDatagramBytes = 64;
 struct Datagram {
   enum class Kind : std::uint8_t {

@@ -110,7 +110,7 @@ TEST(InboxNote, JoinsOrLeaves) {
   EXPECT_EQ(parse_note(join_note(kRequest))->join, kRequest);
   EXPECT_EQ(parse_note(leave_note("1f"))->leave, "1f");
   EXPECT_FALSE(parse_note(leave_note("1f"))->join.has_value());
-  for (const char* text : {"", "come", "come {}", "go 1f"}) EXPECT_FALSE(parse_note(text).has_value()) << text;
+  for (const char* text : {"", "join", "join {}", "go 1f"}) EXPECT_FALSE(parse_note(text).has_value()) << text;
 }
 
 // The wire format of agents of one release: an agent of an older build may run beside a newer one.
@@ -124,7 +124,7 @@ TEST(ProtocolValues, KeepTheirNames) {
   EXPECT_EQ(keys::assignment("1f", 2), "agents/assignment/1f/2");
   EXPECT_EQ(keys::participants(3), "agents/participants/3");
   EXPECT_EQ(keys::status(3, 1), "agents/status/3/1");
-  EXPECT_TRUE(join_note(kRequest).starts_with("come {"));
+  EXPECT_TRUE(join_note(kRequest).starts_with("join {"));
 }
 
 TEST(HeartbeatDatagram, IsReadOnlyWithTheJobsKey) {

@@ -42,7 +42,7 @@ struct Track {
 };
 
 // One rank.
-struct Witness {
+struct RankRecord {
   const FlightDump* dump = nullptr;
   std::map<std::uint64_t, Track> tracks;  // by the id of the group
   const FlightOperation* last = nullptr;  // that it began, in any group
@@ -70,12 +70,12 @@ class Inquiry {
   void judge_suspects();
   std::string circle() const;
 
-  const Witness* witness(int rank) const {
-    const auto found = witnesses_.find(rank);
-    return found == witnesses_.end() ? nullptr : &found->second;
+  const RankRecord* record_of(int rank) const {
+    const auto found = records_.find(rank);
+    return found == records_.end() ? nullptr : &found->second;
   }
   const Track* track(int rank, std::uint64_t id) const {
-    const Witness* const w = witness(rank);
+    const RankRecord* const w = record_of(rank);
     const auto found = w ? w->tracks.find(id) : decltype(w->tracks.find(id)){};
     return w && found != w->tracks.end() ? &found->second : nullptr;
   }
@@ -84,7 +84,7 @@ class Inquiry {
   std::string whereabouts(int rank) const;
   void add_wait(int rank, const FlightOperation& o, const std::string& group, const std::vector<int>& awaited);
 
-  std::map<int, Witness> witnesses_;
+  std::map<int, RankRecord> records_;
   std::map<std::uint64_t, const FlightGroup*> groups_;
   double latest_ = 0;  // the time of day at which the last record was written
   bool failed_ = false;
@@ -115,7 +115,7 @@ Inquiry::Inquiry(const std::vector<FlightDump>& dumps) {
   for (const FlightDump& dump : dumps) {
     latest_ = std::max(latest_, dump.wall);
     failed_ |= dump.failed;
-    Witness& w = witnesses_[dump.rank];
+    RankRecord& w = records_[dump.rank];
     w.dump = &dump;
     for (const FlightGroup& group : dump.groups) {
       groups_.emplace(group.id, &group);
@@ -134,7 +134,7 @@ Inquiry::Inquiry(const std::vector<FlightDump>& dumps) {
     }
   }
   for (int rank = 0; rank < report_.world_size; ++rank)
-    if (!witness(rank)) report_.without_record.push_back(rank);
+    if (!record_of(rank)) report_.without_record.push_back(rank);
   // Last: the ranks that only heard of the failure.
   std::map<std::pair<bool, std::string>, std::vector<int>> by_reason;
   for (const FlightDump& dump : dumps)
@@ -144,13 +144,13 @@ Inquiry::Inquiry(const std::vector<FlightDump>& dumps) {
 }
 
 double Inquiry::ago(int rank, std::int64_t time) const {
-  const FlightDump& dump = *witness(rank)->dump;
+  const FlightDump& dump = *record_of(rank)->dump;
   return std::max(0.0, latest_ - (dump.wall - double(dump.monotonic - time) * 1e-9));
 }
 
 // Until it ended, or until its rank wrote the record.
 double Inquiry::waited(int rank, const FlightOperation& o) const {
-  const std::int64_t until = o.ended ? o.ended : witness(rank)->dump->monotonic;
+  const std::int64_t until = o.ended ? o.ended : record_of(rank)->dump->monotonic;
   return std::max(0.0, double(until - o.started) * 1e-9);
 }
 
@@ -194,7 +194,7 @@ void Inquiry::find_mismatch(std::uint64_t id, FlightReport::GroupPart& part) con
 void Inquiry::find_awaited(std::uint64_t id, FlightReport::GroupPart& part) {
   Sequence low = ~Sequence(0), high = 0;
   for (const int rank : part.members) {
-    const Witness* const w = witness(rank);
+    const RankRecord* const w = record_of(rank);
     const Track* const t = track(rank, id);
     if (!w) part.without_record.push_back(rank);
     if (!w) continue;
@@ -213,7 +213,7 @@ void Inquiry::find_awaited(std::uint64_t id, FlightReport::GroupPart& part) {
   part.awaited = low + 1;
   for (const int rank : part.members) {
     const Track* const t = track(rank, id);
-    if (!witness(rank)) continue;
+    if (!record_of(rank)) continue;
     const auto mine = t ? t->collectives.find(part.awaited) : decltype(t->collectives.find(0)){};
     const FlightOperation* const o = t && mine != t->collectives.end() ? mine->second : nullptr;
     if (t && t->completed >= part.awaited) {
@@ -233,7 +233,7 @@ void Inquiry::find_awaited(std::uint64_t id, FlightReport::GroupPart& part) {
 
 // The current or last call of a rank.
 std::string Inquiry::whereabouts(int rank) const {
-  const Witness* const w = witness(rank);
+  const RankRecord* const w = record_of(rank);
   if (!w) return "it left no record";
   if (const auto waits = waits_.find(rank); waits != waits_.end()) {
     const Wait& wait = waits->second.front();
@@ -253,7 +253,7 @@ std::string Inquiry::whereabouts(int rank) const {
 void Inquiry::add_rows(std::uint64_t id, FlightReport::GroupPart& part) const {
   for (const int rank : part.members) {
     FlightReport::Row row{.ranks = {rank}};
-    const Witness* const w = witness(rank);
+    const RankRecord* const w = record_of(rank);
     const Track* const t = track(rank, id);
     if (t) row.completed = t->completed;
     const FlightOperation* const o = t ? t->current : nullptr;
@@ -298,7 +298,7 @@ void Inquiry::examine(std::uint64_t id) {
 }
 
 void Inquiry::follow_exchanges() {
-  for (const auto& [rank, w] : witnesses_)
+  for (const auto& [rank, w] : records_)
     for (const auto& [id, t] : w.tracks)
       for (const FlightOperation* const o : t.exchanges) {
         std::vector<int> peer;
@@ -333,7 +333,7 @@ std::string Inquiry::circle() const {
 void Inquiry::judge_suspects() {
   std::vector<int> silent, idle;
   for (const int rank : awaited_) {
-    if (!witness(rank))
+    if (!record_of(rank))
       silent.push_back(rank);
     else if (!waits_for_.count(rank))
       idle.push_back(rank);
