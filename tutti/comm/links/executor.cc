@@ -57,7 +57,7 @@ class Execution final : public PlanOperation {
     chunk_bytes_ = std::min(kChunk, largest_reduced);
   }
 
-  void begin(const Request& request, std::uint64_t sequence, ElementRange piece) override {
+  void begin(const Request& request, std::uint64_t sequence, CallRange piece) override {
     request_ = request;
     piece_ = piece;
     sequence_ = sequence;
@@ -328,7 +328,7 @@ class Execution final : public PlanOperation {
 
   // State of the current call.
   Request request_;
-  ElementRange piece_;
+  CallRange piece_;
   std::uint64_t sequence_ = 0;
   ReduceOp op_ = ReduceOp::kSum;  // that the plan uses
   bool started_ = false;

@@ -40,7 +40,7 @@ class PlanMemory {
 };
 
 // A range of elements of a call: of its vector, or of each part if it has one part per rank.
-struct ElementRange {
+struct CallRange {
   std::size_t first = 0, count = ~std::size_t(0);
   // The elements of the piece in a part of `part` elements.
   std::size_t length(std::size_t part) const { return first < part ? std::min(count, part - first) : 0; }
@@ -51,7 +51,7 @@ class PlanOperation : public Operation {
  public:
   // Allocates only from the PlanMemory, and only the first time. A piece that is not the whole call needs a plan for
   // its own shape, and its call must be staged (is_staged()) or have no parts.
-  virtual void begin(const Request& request, std::uint64_t sequence, ElementRange piece = {}) = 0;
+  virtual void begin(const Request& request, std::uint64_t sequence, CallRange piece = {}) = 0;
 };
 
 // Whether the plan runs on a copy of the input: for 16-bit sums, which run in f32, and premultiplied sums.

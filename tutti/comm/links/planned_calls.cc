@@ -50,7 +50,7 @@ Result<Progress> PlannedCalls::InPieces::step() {
   return Progress::kMoved;
 }
 
-Result<PlanOperation*> PlannedCalls::begin(const Request& request, std::uint64_t sequence, ElementRange piece) {
+Result<PlanOperation*> PlannedCalls::begin(const Request& request, std::uint64_t sequence, CallRange piece) {
   Shape shape = shape_of(request, rank_, int(links_.size()));
   shape.hosts = &hosts_;
   shape.count = piece.length(shape.count);

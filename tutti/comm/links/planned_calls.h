@@ -61,11 +61,11 @@ class PlannedCalls {
     Request request_;
     std::uint64_t sequence_ = 0;
     std::size_t longest_ = 0;  // elements of the longest part
-    ElementRange piece_;
+    CallRange piece_;
     PlanOperation* now_ = nullptr;
   };
 
-  Result<PlanOperation*> begin(const Request& request, std::uint64_t sequence, ElementRange piece);
+  Result<PlanOperation*> begin(const Request& request, std::uint64_t sequence, CallRange piece);
   Entry* find(const Key& key, const Shape& shape);
   void make_room(std::size_t steps);
 
