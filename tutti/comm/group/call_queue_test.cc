@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/harness/eventually.h"
+#include "tests/harness/limits.h"
 #include "tutti/comm/group/paths.h"
 
 namespace tutti::comm {
