@@ -410,7 +410,7 @@ def a_rank_that_does_not_come_is_a_timeout(rank, ranks):
         work.wait(timeout=datetime.timedelta(milliseconds=200))
         raise AssertionError("the wait succeeded")
     except dist.DistBackendError as error:
-        assert "Timed out" in str(error) and "200 ms" in str(error), error
+        assert " Timed out " in str(error) and "200 ms" in str(error), error
 
 
 @test(2, backend="gloo", TUTTI_REPLACE_GLOO="1")
