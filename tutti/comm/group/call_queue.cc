@@ -78,12 +78,12 @@ Status Submission::on_done(std::function<void()> act) {
   return {};
 }
 
-std::future<void> Submission::ended() {
-  std::promise<void> promise;
-  std::future<void> ended = promise.get_future();
+std::shared_future<void> Submission::ended() {
+  std::shared_future<void> ended;
   {
     const MutexLock lock(mutex_);
-    sleepers_.push_back(std::move(promise));
+    if (!ended_.valid()) ended_ = end_.emplace().get_future().share();
+    ended = ended_;
   }
   has_callbacks_.store(true);
   if (done.load()) wake_sleepers();
@@ -100,7 +100,8 @@ void Submission::set_done() {
 
 void Submission::wake_sleepers() {
   const MutexLock lock(mutex_);
-  for (std::promise<void>& sleeper : std::exchange(sleepers_, {})) sleeper.set_value();
+  if (end_) end_->set_value();
+  end_.reset();
 }
 
 std::vector<std::function<void()>> Submission::take_callbacks() {

@@ -92,7 +92,7 @@ class Submission {
   // Any thread: as Work::on_done().
   Status on_done(std::function<void()> act) TUTTI_EXCLUDES(mutex_);
   // Any thread: ready once the call has ended.
-  std::future<void> ended() TUTTI_EXCLUDES(mutex_);
+  std::shared_future<void> ended() TUTTI_EXCLUDES(mutex_);
   // The driver: the result is there.
   void set_done() TUTTI_EXCLUDES(mutex_);
 
@@ -102,7 +102,8 @@ class Submission {
 
   std::atomic<bool> has_callbacks_{false};  // or sleepers
   Mutex mutex_;
-  std::vector<std::promise<void>> sleepers_ TUTTI_GUARDED_BY(mutex_);  // what ended() gave
+  std::optional<std::promise<void>> end_ TUTTI_GUARDED_BY(mutex_);  // of ended_; none: nobody asked, or it has ended
+  std::shared_future<void> ended_ TUTTI_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> callbacks_ TUTTI_GUARDED_BY(mutex_);
 };
 
