@@ -39,6 +39,7 @@ void warn_if(const std::error_code& error, const std::string& what) {
 void remove_all(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
+  if (error == std::errc::directory_not_empty) fs::remove_all(path, error);  // a file came after it was listed
   warn_if(error, fmt::format("cannot remove {}", path));
 }
 
@@ -135,8 +136,11 @@ CheckpointDraft::CheckpointDraft(std::string folder, std::int64_t step)
 CheckpointDraft::CheckpointDraft(CheckpointDraft&& other) noexcept
     : folder_(std::move(other.folder_)), path_(std::exchange(other.path_, {})), step_(other.step_) {}
 
+// A rank that has not yet heard that the save failed may still create files. It finds no folder of the draft's name.
 CheckpointDraft::~CheckpointDraft() {
-  if (!path_.empty()) remove_all(path_);
+  if (path_.empty()) return;
+  const std::string removed = removed_name(folder_ + "/" + checkpoint_folder_name(step_));
+  remove_all(::rename(path_.c_str(), removed.c_str()) == 0 ? removed : path_);
 }
 
 Result<CheckpointDraft> CheckpointDraft::create(const std::string& folder, std::int64_t step) {
