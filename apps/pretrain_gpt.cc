@@ -84,7 +84,7 @@ tutti::gpt::Options choose(const tutti::Group& world, const tutti::cli::Pretrain
     fmt::print("parallel auto: {}: about {:.3g} ms a step, {:.3g} GiB on the fullest rank\n", best,
                1e3 * plans[0].time.step(), plans[0].memory.total() / kGiB);
     fmt::print("parallel auto: the same by hand: {}\n",
-               join(program_options(plans[0].plan, int(options.batches.global_batch)), " "));
+               join(planning::program_options(plans[0].plan, int(options.batches.global_batch)), " "));
     for (std::size_t i = 1; i < plans.size(); ++i)
       fmt::print("parallel auto: instead of {}: about {:.3g} ms\n", to_string(plans[i].plan),
                  1e3 * plans[i].time.step());

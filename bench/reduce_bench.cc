@@ -28,7 +28,7 @@ void sum_of_many(benchmark::State& state, DType dtype) {
   std::vector<void*> out;
   for (Vector& vector : vectors) in.push_back(vector.data()), out.push_back(vector.data());
   for (auto _ : state) {
-    reduce_many(dtype, ReduceOp::kSum, in, out, bytes / size_of(dtype), 1);
+    comm::reduce_many(dtype, ReduceOp::kSum, in, out, bytes / size_of(dtype), 1);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(std::int64_t(state.iterations() * bytes * ranks * 2));  // each vector is read and written
@@ -43,7 +43,7 @@ void sum_of_pair(benchmark::State& state) {
   const std::size_t bytes = std::size_t(state.range(0));
   Vector into(bytes), other(bytes);
   for (auto _ : state) {
-    reduce_pair(DType::kF32, ReduceOp::kSum, into.data(), other.data(), bytes / sizeof(float));
+    comm::reduce_pair(DType::kF32, ReduceOp::kSum, into.data(), other.data(), bytes / sizeof(float));
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(std::int64_t(state.iterations() * bytes * 3));
@@ -61,7 +61,7 @@ void copy(benchmark::State& state) {
   state.SetBytesProcessed(std::int64_t(state.iterations() * bytes));
 }
 void plain_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-BENCHMARK(copy<copy_bytes>)->Name("copy_bytes")->Arg(4 << 10)->Arg(256 << 10)->Arg(16 << 20)->Arg(64 << 20);
+BENCHMARK(copy<comm::copy_bytes>)->Name("copy_bytes")->Arg(4 << 10)->Arg(256 << 10)->Arg(16 << 20)->Arg(64 << 20);
 BENCHMARK(copy<plain_copy>)->Name("memcpy")->Arg(4 << 10)->Arg(256 << 10)->Arg(16 << 20)->Arg(64 << 20);
 
 }  // namespace

@@ -97,8 +97,8 @@ TEST(PretrainGptOptions, APlanOfEveryKindBecomesOptionsThatTheRanksCanTake) {
   ASSERT_FALSE(parsed.mistake);
   const gpt::Options& options = parsed.command.options;
   std::int64_t plans = 0;
-  Refusals refusals;
-  for_each_plan(
+  planning::Refusals refusals;
+  planning::for_each_plan(
       options.model, tutti_runtime(options.model.precision), 8, 4, {},
       [&](const ParallelPlan& plan) {
         ++plans;

@@ -80,11 +80,11 @@ int run_training(const std::vector<std::string>& arguments, const std::string& l
     return train();
   } catch (const Exception& failure) {
     log::error(failure.what());
-    leave_last_words(failure.what());
+    runtime::leave_last_words(failure.what());
     return exit_code(failure.error());
   } catch (const std::exception& failure) {
     log::error(failure.what());
-    leave_last_words(failure.what());
+    runtime::leave_last_words(failure.what());
     return 1;
   }
 }

@@ -226,7 +226,7 @@ Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts) {
   for (ReduceOp op : kReduceOps) ops.emplace_back(name(op));
   options.op = ReduceOp(TUTTI_TRY(choose("--op", texts.op, ops)));
   for (const bench::Operation* operation : options.operations)
-    if (operation->reduces()) TUTTI_TRY(check_reduction(options.dtype, options.op));
+    if (operation->reduces()) TUTTI_TRY(comm::check_reduction(options.dtype, options.op));
   algorithms.insert(algorithms.begin(), "auto");
   if (const std::size_t place = TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms)); place > 0) {
     options.algorithm = texts.algorithm;

@@ -30,11 +30,11 @@ Exit codes:
 
 Result<int> act(const std::vector<std::string>& folders, bool json) {
   if (folders.empty()) return not_given("folder", kSynopsis, "tutti flight logs/JOB/attempt_0/flight");
-  const FlightFiles files = TUTTI_TRY(read_flight_folders(folders));
+  const trace::FlightFiles files = TUTTI_TRY(trace::read_flight_folders(folders));
   for (const std::string& problem : files.problems)
     std::fprintf(stderr, "tutti flight: %s\n", sanitize_line(problem).c_str());
   if (files.dumps.empty()) return Error{.code = Code::kCorrupt, .detail = "none of the flight records could be read"};
-  const FlightReport report = make_flight_report(files.dumps);
+  const trace::FlightReport report = trace::make_flight_report(files.dumps);
   std::fputs((json ? to_json(report) : sanitize(to_text(report))).c_str(), stdout);  // words of the ranks
   return files.damaged ? 1 : 0;
 }

@@ -126,7 +126,7 @@ Status measure(const Texts& texts) {
 std::string link_words(const char* where, const ClusterLink& link) {
   if (link.bandwidth == 0) return "";
   return fmt::format("{}: {}, {:.3g} GB/s\n", where, seconds_text(link.latency + link.overhead),
-                     link.bandwidth / units::kGigabyte);
+                     link.bandwidth / planning::units::kGigabyte);
 }
 
 // For people, beside the file.
@@ -134,11 +134,11 @@ std::string summary(const Cluster& cluster) {
   std::string text;
   for (const ClusterNodes& nodes : cluster.nodes)
     text += fmt::format("{} {} of {} {}, {:.3g} GiB each, on {} {}\n", nodes.count, nodes.count == 1 ? "node" : "nodes",
-                        nodes.devices, nodes.devices == 1 ? "rank" : "ranks", nodes.memory / units::kGiB, nodes.cores,
-                        nodes.cores == 1 ? "core" : "cores");
+                        nodes.devices, nodes.devices == 1 ? "rank" : "ranks", nodes.memory / planning::units::kGiB,
+                        nodes.cores, nodes.cores == 1 ? "core" : "cores");
   const DeviceRates& device = cluster.device;
   text += fmt::format("fastest product: {:.3g} GFLOP/s; memory of a rank: {:.3g} GB/s\n", device.peak / 1e9,
-                      device.stream_bandwidth / units::kGigabyte);
+                      device.stream_bandwidth / planning::units::kGigabyte);
   return text + link_words("inside a host", cluster.network.inside) +
          link_words("between hosts", cluster.network.between);
 }

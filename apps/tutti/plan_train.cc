@@ -298,16 +298,17 @@ Status plan_devices(const TrainCommand& command, TrainQuestion& question) {
                .hint = "more --nodes, or a longer --step-time"};
 }
 
-Result<std::vector<MeasuredRun>> runs_of(const std::string& file, const TrainQuestion& question) {
+Result<std::vector<planning::MeasuredRun>> runs_of(const std::string& file, const TrainQuestion& question) {
   constexpr std::uint64_t kMostBytes = 64 << 20;
-  MeasuredRun other{.model = question.model, .plan = {}, .global_batch = question.global_batch};
+  planning::MeasuredRun other{.model = question.model, .plan = {}, .global_batch = question.global_batch};
   for (const std::string& part : question.options.rules.fix) TUTTI_TRY(set_in_plan(other.plan, part));
-  return parse_measured_runs(TUTTI_TRY(read_file(file, kMostBytes)), file, other);
+  return planning::parse_measured_runs(TUTTI_TRY(read_file(file, kMostBytes)), file, other);
 }
 
 Status check_runs(const TrainCommand& command, const TrainQuestion& question) {
   const auto runs = TUTTI_TRY(runs_of(command.check_file, question));
-  const Agreement agreement = compare(runs, question.cluster, question.options.runtime, question.options.memory);
+  const planning::Agreement agreement =
+      compare(runs, question.cluster, question.options.runtime, question.options.memory);
   fmt::print("{}", command.json ? to_json(agreement) : to_text(agreement));
   return {};
 }
@@ -315,9 +316,9 @@ Status check_runs(const TrainCommand& command, const TrainQuestion& question) {
 Status calibrate(const TrainCommand& command, const TrainQuestion& question) {
   const auto runs = TUTTI_TRY(runs_of(command.calibrate_file, question));
   const TrainingRuntime& runtime = question.options.runtime;
-  const Agreement before = compare(runs, question.cluster, runtime, question.options.memory);
-  Cluster cluster = calibrated(runs, question.cluster, runtime);
-  const Agreement after = compare(runs, cluster, runtime, question.options.memory);
+  const planning::Agreement before = compare(runs, question.cluster, runtime, question.options.memory);
+  Cluster cluster = planning::calibrated(runs, question.cluster, runtime);
+  const planning::Agreement after = compare(runs, cluster, runtime, question.options.memory);
   cluster.name += "-calibrated";
   const std::vector<std::string> comments = {
       fmt::format("{} fitted to {} runs of {}", question.cluster.name, after.runs, command.calibrate_file)};

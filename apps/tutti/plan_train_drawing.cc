@@ -58,7 +58,7 @@ std::string draw_memory(const TrainQuestion& question, const RankedPlan& plan, d
       kLeft + kWidth + 16, bottom + 44, bytes_text(std::uint64_t(limit)));
   for (int rank = 0; rank < ranks; ++rank) {
     const auto kinds =
-        parts_of(memory_of_rank(question.model, plan.plan, question.options.runtime, microbatches, rank));
+        parts_of(planning::memory_of_rank(question.model, plan.plan, question.options.runtime, microbatches, rank));
     double x = kLeft;
     svg += fmt::format("<text x=\"8\" y=\"{}\">rank {}</text>\n", kTop + rank * kRow + 14, rank);
     for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -106,8 +106,8 @@ std::string draw_pipeline(const TrainQuestion& question, const ParallelPlan& pla
   const int all = plan.microbatches(question.global_batch);
   const int few = std::max(1, kMostDrawnActions / (3 * plan.stages()) / plan.pipeline) * plan.pipeline;
   const int microbatches = std::min(all, few);
-  const StepModel model(question.model, question.cluster, question.options.runtime,
-                        microbatches * plan.data * plan.micro_batch);
+  const planning::StepModel model(question.model, question.cluster, question.options.runtime,
+                                  microbatches * plan.data * plan.micro_batch);
   const std::string title = microbatches == all
                                 ? fmt::format("the pipeline of a step: {} microbatches", all)
                                 : fmt::format("the pipeline with {} of {} microbatches", microbatches, all);

@@ -85,8 +85,9 @@ std::string stages_table(const TrainQuestion& question, const RankedPlan& best) 
       text += "  ...\n";
       rank = ranks - 1;
     }
-    const RankMemory memory = memory_of_rank(question.model, best.plan, question.options.runtime, microbatches, rank);
-    text += fmt::format("  {:<4}  {:<6}", rank, layers_of_rank(question.model.layers, best.plan, rank));
+    const planning::RankMemory memory =
+        planning::memory_of_rank(question.model, best.plan, question.options.runtime, microbatches, rank);
+    text += fmt::format("  {:<4}  {:<6}", rank, planning::layers_of_rank(question.model.layers, best.plan, rank));
     for (const auto& [name, bytes] : parts_of(memory)) text += fmt::format(" {:>11}", unit.text(bytes));
     text += fmt::format(" {:>11}\n", unit.text(memory.total()));
   }
@@ -106,9 +107,9 @@ std::string plans_table(const std::vector<RankedPlan>& plans, const char* title)
 
 // Why a family loses, or does not fit; empty for that of the best plan.
 std::string verdict(const TrainQuestion& question, const TrainingPlans& plans, const PlanFamily& family) {
-  if (!family.fits) return why_not_fit(family.best, plans.limit);
+  if (!family.fits) return planning::why_not_fit(family.best, plans.limit);
   if (plans.best.empty() || family.best.plan == plans.best[0].plan) return {};
-  return why_slower(plans.best[0], family.best, question.global_batch, question.cluster.nodes[0].devices);
+  return planning::why_slower(plans.best[0], family.best, question.global_batch, question.cluster.nodes[0].devices);
 }
 
 std::string families_text(const TrainQuestion& question, const TrainingPlans& plans) {
@@ -131,7 +132,7 @@ std::string refusals_text(const TrainingPlans& plans) {
 
 std::string command_text(const TrainQuestion& question, const RankedPlan& plan) {
   const std::string& runtime = question.options.runtime.name;
-  const std::string options = join(program_options(plan.plan, question.global_batch), " ");
+  const std::string options = join(planning::program_options(plan.plan, question.global_batch), " ");
   if (runtime == "tutti") {
     const Cluster& cluster = question.cluster;
     const int nodes = cluster.devices() / cluster.nodes[0].devices;
@@ -156,7 +157,7 @@ nlohmann::ordered_json plan_json(const TrainQuestion& question, const RankedPlan
   json["memory_bytes"] = plan.memory.total();
   json["fullest_rank"] = plan.fullest;
   for (const auto& [name, bytes] : parts_of(plan.memory)) json["memory"][key(name)] = bytes;
-  json["options"] = program_options(plan.plan, question.global_batch);
+  json["options"] = planning::program_options(plan.plan, question.global_batch);
   return json;
 }
 
@@ -220,10 +221,10 @@ std::string why_text(const TrainQuestion& question, const RankedPlan& best, cons
   const Unit unit(std::max(best.memory.total(), other.memory.total()));
   text += fmt::format("  {:<14} {:>10} {:>10}\n\n", unit.name, unit.text(best.memory.total()),
                       unit.text(other.memory.total()));
-  if (other.memory.total() > limit) text += fmt::format("it does not fit: {}\n", why_not_fit(other, limit));
+  if (other.memory.total() > limit) text += fmt::format("it does not fit: {}\n", planning::why_not_fit(other, limit));
   if (!refusal.empty()) text += fmt::format("{} cannot run it: {}\n", question.options.runtime.name, refusal);
   if (!(other.plan == best.plan))
-    text += why_slower(best, other, question.global_batch, question.cluster.nodes[0].devices) + "\n";
+    text += planning::why_slower(best, other, question.global_batch, question.cluster.nodes[0].devices) + "\n";
   return text;
 }
 
@@ -234,11 +235,11 @@ std::string why_json(const TrainQuestion& question, const RankedPlan& best, cons
   json["given"] = plan_json(question, other);
   json["fits"] = other.memory.total() <= limit;
   json["refusal"] = refusal;
-  json["why"] = why_slower(best, other, question.global_batch, question.cluster.nodes[0].devices);
+  json["why"] = planning::why_slower(best, other, question.global_batch, question.cluster.nodes[0].devices);
   return json.dump() + "\n";
 }
 
-std::string to_text(const Agreement& agreement) {
+std::string to_text(const planning::Agreement& agreement) {
   std::string text =
       fmt::format("{}: mean error {:.1f} %, median {:.1f} %, Kendall's tau {:.3f}\n", counted(agreement.runs, "run"),
                   100 * agreement.mean_error, 100 * agreement.median_error, agreement.tau);
@@ -255,7 +256,7 @@ std::string to_text(const Agreement& agreement) {
   return text;
 }
 
-std::string to_json(const Agreement& agreement) {
+std::string to_json(const planning::Agreement& agreement) {
   const nlohmann::ordered_json json = {{"runs", agreement.runs},
                                        {"mean_error", agreement.mean_error},
                                        {"median_error", agreement.median_error},

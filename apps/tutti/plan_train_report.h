@@ -27,7 +27,7 @@ std::string why_text(const TrainQuestion& question, const RankedPlan& best, cons
 std::string why_json(const TrainQuestion& question, const RankedPlan& best, const RankedPlan& other, double limit,
                      const std::string& refusal);
 
-std::string to_text(const Agreement& agreement);
-std::string to_json(const Agreement& agreement);
+std::string to_text(const planning::Agreement& agreement);
+std::string to_json(const planning::Agreement& agreement);
 
 }  // namespace tutti::cli

@@ -67,7 +67,7 @@ int run_command(std::vector<std::string> arguments) {
   CLI::App app("Starts a program as several ranks and ends the job as one.", "tutti run");
   RunTexts texts;
   launch::JobOptions job;
-  job.monitor.describe = describe_flight_call;
+  job.monitor.describe = comm::describe_flight_call;
   declare(app, texts, job);
   if (const Status flags = check_flag_variables(); !flags) return report(flags.error());
   if (const auto error = option_of_another_launcher(app, arguments)) return report(*error);

@@ -122,7 +122,7 @@ class Measuring {
       const double* const facts = &all[std::size_t(ranks[0]) * 3];
       const int devices = int(ranks.size());
       // Hosts report a few pages more or less.
-      const double memory = std::floor(facts[2] / devices / units::kGiB * 100) / 100 * units::kGiB;
+      const double memory = std::floor(facts[2] / devices / planning::units::kGiB * 100) / 100 * planning::units::kGiB;
       auto& nodes = cluster().nodes;
       const bool alike = !nodes.empty() && nodes.back().devices == devices && nodes.back().cores == int(facts[1]) &&
                          std::abs(nodes.back().memory - memory) < 0.02 * memory;
@@ -335,7 +335,7 @@ class Measuring {
     if (std::min(ranks_of_[0].size(), ranks_of_[1].size()) < 2) return;
     const double together = rounded(measure_cards());
     comment(fmt::format("from host 0 to host 1: {:.3g} GB/s by one pair of ranks, {:.3g} GB/s by all pairs at once",
-                        network.between.bandwidth / units::kGigabyte, together / units::kGigabyte));
+                        network.between.bandwidth / planning::units::kGigabyte, together / planning::units::kGigabyte));
     network.between.bandwidth = std::max(network.between.bandwidth, together);
   }
 
@@ -369,7 +369,8 @@ class Measuring {
   // As the planner predicts it for ranks that are numbered host by host.
   double predicted_all_reduce(int ranks, std::size_t bytes) {
     const int here = std::min(ranks, int(ranks_of_[0].size()));
-    return collective_time(cluster().network, ClusterVerb::kAllReduce, {.size = ranks, .here = here}, double(bytes));
+    return planning::collective_time(cluster().network, planning::ClusterVerb::kAllReduce,
+                                     {.size = ranks, .here = here}, double(bytes));
   }
 
   // The ranks of a host reduce in memory that all of them read, which is faster than messages are, and a training
@@ -395,7 +396,8 @@ class Measuring {
     network.start = rounded(figures[0]);
     if (!inside) return;
     comment(fmt::format("inside a host: messages of 4 MiB pass at {:.3g} GB/s, an all_reduce of 16 MiB at {:.3g} GB/s",
-                        network.inside.bandwidth / units::kGigabyte, figures[1] / units::kGigabyte));
+                        network.inside.bandwidth / planning::units::kGigabyte,
+                        figures[1] / planning::units::kGigabyte));
     network.inside.bandwidth = rounded(figures[1]);
   }
 

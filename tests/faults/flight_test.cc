@@ -37,19 +37,19 @@ class Records {
     std::filesystem::remove_all(path_, ignored);
   }
   std::map<std::string, std::string> variable() const { return {{"TUTTI_FLIGHT_DIR", path_}}; }
-  bool has(int rank) const { return std::filesystem::exists(path_ + "/" + flight_file_name(rank)); }
+  bool has(int rank) const { return std::filesystem::exists(path_ + "/" + trace::flight_file_name(rank)); }
   // Until those ranks have written; whoever dies before makes the watchdog bark.
   void await(const std::vector<int>& ranks) const {
     for (const int rank : ranks)
       while (!has(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  std::vector<FlightDump> read() const {
-    auto files = read_flight_folders({path_}).or_throw();
+  std::vector<trace::FlightDump> read() const {
+    auto files = trace::read_flight_folders({path_}).or_throw();
     EXPECT_THAT(files.problems, IsEmpty());
     return files.dumps;
   }
-  FlightReport report() const {
-    FlightReport report = make_flight_report(read());
+  trace::FlightReport report() const {
+    trace::FlightReport report = trace::make_flight_report(read());
     if (std::getenv("TUTTI_SHOW_ERRORS")) std::fputs(to_text(report).c_str(), stderr);
     return report;
   }
@@ -73,7 +73,7 @@ TEST_P(Flight, ARankThatIsKilled) {
     if (world.rank() == 1) ::raise(SIGKILL);
     expect_failure(world, [&] { barrier(world); });
   });
-  const FlightReport report = records_.report();
+  const trace::FlightReport report = records_.report();
   EXPECT_TRUE(report.stuck);
   EXPECT_THAT(report.without_record, ElementsAre(1));
   ASSERT_FALSE(report.groups.empty());
@@ -95,7 +95,7 @@ TEST_P(Flight, ACallThatIsNotTheSame) {
         all_reduce(world, std::span(data));
     });
   });
-  const FlightReport report = records_.report();
+  const trace::FlightReport report = records_.report();
   ASSERT_FALSE(report.groups.empty());
   EXPECT_EQ(report.groups[0].mismatch, 2u);
   EXPECT_THAT(report.verdict.front(), AllOf(HasSubstr("different calls on group world: "),
@@ -125,7 +125,7 @@ TEST_P(Flight, ARankThatStopsCallingIsAskedBySignal) {
         }
       },
       1);
-  const FlightReport report = records_.report();
+  const trace::FlightReport report = records_.report();
   EXPECT_THAT(report.without_record, IsEmpty());
   EXPECT_THAT(report.verdict.front(), MatchesRegex("ranks 0, 2 wait in barrier #[0-9]+ on group world for .*; rank 1 "
                                                    "has not joined"));
@@ -154,11 +154,11 @@ TEST_P(Flight, ASignalInAHangChangesNothing) {
   EXPECT_EQ(describe(outcomes), "");
   const auto dumps = records_.read();
   ASSERT_EQ(dumps.size(), 3u);
-  for (const FlightDump& dump : dumps) {
+  for (const trace::FlightDump& dump : dumps) {
     EXPECT_THAT(dump.reasons, ElementsAre("SIGUSR2"));
     EXPECT_FALSE(dump.failed);
   }
-  EXPECT_EQ(make_flight_report(dumps).groups[0].name, "world");
+  EXPECT_EQ(trace::make_flight_report(dumps).groups[0].name, "world");
 }
 
 volatile sig_atomic_t own_signals = 0;
@@ -173,7 +173,7 @@ TEST_P(Flight, AHandlerOfTheProgramStays) {
   });
   ::signal(SIGUSR2, SIG_DFL);
   EXPECT_EQ(describe(outcomes), "");
-  for (const FlightDump& dump : records_.read()) EXPECT_THAT(dump.reasons, ElementsAre("because"));
+  for (const trace::FlightDump& dump : records_.read()) EXPECT_THAT(dump.reasons, ElementsAre("because"));
 }
 
 // Sends, receives, queued calls, plans: what stands in a record.
@@ -194,7 +194,7 @@ TEST_P(Flight, WhatIsRecorded) {
   ASSERT_EQ(dumps.size(), 3u);
   const auto& operations = dumps[0].operations;
   ASSERT_EQ(operations.size(), 4u);
-  const FlightOperation& first = operations[0];
+  const trace::FlightOperation& first = operations[0];
   EXPECT_EQ(first.call, "all_reduce (f32[1000], sum)");
   EXPECT_EQ(first.kind, "all_reduce");
   EXPECT_EQ(first.dtype, "f32");
@@ -203,7 +203,7 @@ TEST_P(Flight, WhatIsRecorded) {
   EXPECT_EQ(first.bytes, 4000u);
   EXPECT_EQ(first.root, -1);
   EXPECT_THAT(first.way, AnyOf("direct", "ring", "recursive_doubling", "bruck", "halving_doubling", "mesh"));
-  EXPECT_EQ(first.state, FlightOperation::State::kCompleted);
+  EXPECT_EQ(first.state, trace::FlightOperation::State::kCompleted);
   EXPECT_LE(first.scheduled, first.started);
   EXPECT_LT(first.started, first.ended);
   EXPECT_THAT(first.site, HasSubstr(kHere));

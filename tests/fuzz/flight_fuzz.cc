@@ -6,12 +6,12 @@
 namespace tutti::fuzz {
 
 void flight(Input input) {
-  const auto dump = parse_flight_dump(text_of(input));
+  const auto dump = trace::parse_flight_dump(text_of(input));
   if (!dump.ok()) return promise_sentence(dump.error());
   const std::string text = to_text(*dump);
-  const auto again = parse_flight_dump(text);
+  const auto again = trace::parse_flight_dump(text);
   promise(again.ok() && to_text(*again) == text, "a record survives being written");
-  const FlightReport report = make_flight_report({*dump});
+  const trace::FlightReport report = trace::make_flight_report({*dump});
   promise(!report.verdict.empty(), "a report has a verdict");
   promise(!to_text(report).empty() && !to_json(report).empty(), "a report can be printed");
 }

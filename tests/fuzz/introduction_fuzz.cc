@@ -5,9 +5,9 @@
 namespace tutti::fuzz {
 
 void introduction(Input input) {
-  const auto note = parse_introduction(text_of(input));
+  const auto note = runtime::parse_introduction(text_of(input));
   if (!note.ok()) return promise_sentence(note.error());
-  const auto again = parse_introduction(encode(*note));
+  const auto again = runtime::parse_introduction(encode(*note));
   promise(again.ok() && *again == *note, "an introduction survives being written");
 }
 

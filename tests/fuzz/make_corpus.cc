@@ -105,15 +105,15 @@ void add_streams() {
 }
 
 void add_notes() {
-  const RankIntroduction note{.boot = "b0",
-                              .host = "node1",
-                              .sharing = "node1",
-                              .shm = "/tmp/t/rank",
-                              .cores = {3, 1},
-                              .transport = "auto",
-                              .engines = "cpu:tutti,cuda:staged",
-                              .algorithm = "ring",
-                              .streams = 2};
+  const runtime::RankIntroduction note{.boot = "b0",
+                                       .host = "node1",
+                                       .sharing = "node1",
+                                       .shm = "/tmp/t/rank",
+                                       .cores = {3, 1},
+                                       .transport = "auto",
+                                       .engines = "cpu:tutti,cuda:staged",
+                                       .algorithm = "ring",
+                                       .streams = 2};
   seed("introduction", "note", encode(note));
   seed("introduction", "no_utf8", encode({.boot = "\xff", .host = "\xc3", .sharing = "", .shm = "", .cores = {}}));
   seed("introduction", "deep", std::string(2000, char(0x81)));
@@ -207,7 +207,7 @@ void add_what_others_tell() {
   };
   seed("sparse_metadata", "tensor", row(3));
   seed("sparse_metadata", "too_many_entries", row(6));
-  SparseRow dimensions = to_row({.sizes = sizes});
+  comm::SparseRow dimensions = comm::to_row({.sizes = sizes});
   dimensions[4] = 1000;  // beyond the row
   seed("sparse_metadata", "too_many_dimensions", raw(dimensions));
 
@@ -256,19 +256,19 @@ void add_what_others_tell() {
 }
 
 void add_files() {
-  FlightDump dump{.job = "j",
-                  .rank = 1,
-                  .world_size = 3,
-                  .host = "h",
-                  .pid = 4,
-                  .reasons = {"lost"},
-                  .failed = true,
-                  .written = "now",
-                  .wall = 1,
-                  .monotonic = 9'000'000'000};
+  trace::FlightDump dump{.job = "j",
+                         .rank = 1,
+                         .world_size = 3,
+                         .host = "h",
+                         .pid = 4,
+                         .reasons = {"lost"},
+                         .failed = true,
+                         .written = "now",
+                         .wall = 1,
+                         .monotonic = 9'000'000'000};
   dump.groups = {{.id = 1, .name = "world", .rank = 1, .global_ranks = {0, 1, 2}}};
   dump.operations = {{.sequence = 1,
-                      .state = FlightOperation::State::kCompleted,
+                      .state = trace::FlightOperation::State::kCompleted,
                       .call = "barrier",
                       .kind = "barrier",
                       .dtype = "u8",
@@ -338,13 +338,13 @@ void add_files() {
   seed("file_store", "wrong_sum", bytes_of({4, 0, 0, 0, 1, 2, 3, 4, 'a', 'b', 'c', 'd'}));
   seed("file_store", "endless", bytes_of({255, 255, 255, 127, 1, 2, 3, 4, 'a'}));
 
-  const StoreRequest set{.op = Op::kSet, .keys = {"key"}, .values = {"value"}};
-  const std::string body = wire::body_of(set);
+  const store::Request set{.op = store::Op::kSet, .keys = {"key"}, .values = {"value"}};
+  const std::string body = store::wire::body_of(set);
   seed("store_frame", "set",
        raw(std::uint32_t(5 + body.size())) + raw(std::uint32_t(1)) + bytes_of({int(set.op)}) + body);
-  seed("store_frame", "change", wire::frame_of_change({.client = 1, .number = 2}, set));
-  const Origin met[] = {{.client = 1, .number = 2}, {.client = 3, .number = 4}};
-  seed("store_frame", "answered", wire::frame_of_answered(met, Reply{.values = {"value"}}));
+  seed("store_frame", "change", store::wire::frame_of_change({.client = 1, .number = 2}, set));
+  const store::Origin met[] = {{.client = 1, .number = 2}, {.client = 3, .number = 4}};
+  seed("store_frame", "answered", store::wire::frame_of_answered(met, store::Reply{.values = {"value"}}));
   seed("store_frame", "endless", bytes_of({255, 255, 255, 255, 1, 0, 0, 0, 1}));
   seed("handshake", "to_server", bytes_of({0}) + std::string(120, 'h'));
   seed("handshake", "to_client", bytes_of({1}) + std::string(120, 'h'));

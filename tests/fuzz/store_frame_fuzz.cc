@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/store/memory_store.h"
+#include "tutti/store/shared_table.h"
 #include "tutti/store/table.h"
 #include "tutti/store/wire.h"
 
@@ -19,36 +19,36 @@ void store_frame(Input input) {
     return;  // more than a socket holds
   client.reset();
 
-  wire::FrameReader reader;
-  Table table;
-  SharedTable standby;  // what a primary sends is no more trusted
-  Table::Ticket ticket = 0;
-  std::vector<Table::Answer> answers;
+  store::wire::FrameReader reader;
+  store::Table table;
+  store::SharedTable standby;  // what a primary sends is no more trusted
+  store::Table::Ticket ticket = 0;
+  std::vector<store::Table::Answer> answers;
   for (auto got = reader.read(server.get()); got.ok() && *got; got = reader.read(server.get())) {
     while (true) {
       const auto frame = reader.next();
       if (!frame.ok()) return promise_sentence(frame.error());
       if (!*frame) break;
-      (void)wire::parse_reply(**frame).ok();
-      (void)wire::parse_missing(**frame).ok();
-      (void)wire::parse_client(**frame).ok();
-      (void)wire::parse_heartbeat(**frame).ok();
+      (void)store::wire::parse_reply(**frame).ok();
+      (void)store::wire::parse_missing(**frame).ok();
+      (void)store::wire::parse_client(**frame).ok();
+      (void)store::wire::parse_heartbeat(**frame).ok();
       if (const Status followed = standby.apply_entry(**frame); !followed.ok()) promise_sentence(followed.error());
-      const auto request = wire::parse_request(**frame);
+      const auto request = store::wire::parse_request(**frame);
       if (!request.ok()) {
         promise_sentence(request.error());
         continue;
       }
-      const std::string body = wire::body_of(*request);
-      const auto again = wire::parse_request({.kind = (*frame)->kind, .body = std::as_bytes(std::span(body))});
+      const std::string body = store::wire::body_of(*request);
+      const auto again = store::wire::parse_request({.kind = (*frame)->kind, .body = std::as_bytes(std::span(body))});
       promise(again.ok() && *again == *request, "a request survives being written");
       table.submit(++ticket, *request, answers);
       (void)table.missing(ticket);
       if (ticket % 3 == 0) (void)table.withdraw(ticket);
     }
   }
-  for (const auto& answer : answers) (void)wire::body_of(answer.reply);
-  for (Table::Ticket t = 1; t <= ticket; ++t) (void)table.withdraw(t);
+  for (const auto& answer : answers) (void)store::wire::body_of(answer.reply);
+  for (store::Table::Ticket t = 1; t <= ticket; ++t) (void)table.withdraw(t);
   promise(table.waiting() == 0, "who was withdrawn waits no more");
 }
 

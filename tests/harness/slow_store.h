@@ -5,6 +5,7 @@
 #include "tutti/base/mutex.h"
 #include "tutti/store/memory_store.h"
 #include "tutti/store/request.h"
+#include "tutti/store/shared_table.h"
 
 namespace tutti::test {
 
@@ -24,7 +25,7 @@ class SlowStore final : public Store {
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override { return fast_.clone(deadline); }
 
  private:
-  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override {
+  Result<store::Reply> call(const store::Request& request, Deadline deadline, const Waiting& waiting) override {
     {
       MutexLock lock(mutex_);
       ++calls_;
@@ -35,7 +36,7 @@ class SlowStore final : public Store {
     return table_->call(request, deadline, waiting, kReportEvery);
   }
 
-  const std::shared_ptr<SharedTable> table_ = std::make_shared<SharedTable>();
+  const std::shared_ptr<store::SharedTable> table_ = std::make_shared<store::SharedTable>();
   MemoryStore fast_{table_};
   mutable Mutex mutex_;
   std::condition_variable_any opened_;

@@ -63,8 +63,8 @@ double bytes_by_formula(const Case& c, const Options& options, int rank) {
                           .chunks = c.chunks,
                           .sequence_parallel = parallel.sequence_parallel,
                           .recompute = c.recompute ? Recomputation::kFull : Recomputation::kNone};
-  const RankMemory memory =
-      memory_of_rank(options.model, plan, tutti_runtime(options.model.precision), c.microbatches, rank);
+  const planning::RankMemory memory =
+      planning::memory_of_rank(options.model, plan, tutti_runtime(options.model.precision), c.microbatches, rank);
   return memory.activations + memory.head;
 }
 

@@ -153,7 +153,7 @@ class Soak {
       tutti::ReduceOp op = tutti::kReduceOps[draw(std::size(tutti::kReduceOps))];
       const bool heap[2] = {draw(2) == 0, draw(2) == 0};
       const auto bytes = std::size_t(std::exp2(double(draw(1000)) / 1000 * std::log2(double(kMostBytes))));
-      if (!operation.reduces() || !tutti::check_reduction(dtype, op).ok() || op == tutti::ReduceOp::kProduct)
+      if (!operation.reduces() || !tutti::comm::check_reduction(dtype, op).ok() || op == tutti::ReduceOp::kProduct)
         op = tutti::ReduceOp::kSum;
       std::byte* buffers[2];
       for (int b = 0; b < 2; ++b) {

@@ -8,7 +8,7 @@ namespace tutti {
 
 void set_alarm(const Group& group, const std::string& text) {
   if (!group) return;
-  ProgressPage* const page = group.state().process().page.get();
+  trace::ProgressPage* const page = group.state().process().page.get();
   if (!page) return;
   std::string line = text;
   std::replace(line.begin(), line.end(), '\n', ' ');

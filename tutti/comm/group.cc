@@ -120,7 +120,7 @@ const std::string& Group::name() const { return state().spec().name; }
 std::span<const int> Group::global_ranks() const { return state().spec().global_ranks; }
 
 void Group::step(std::int64_t number) const {
-  if (ProgressPage* const page = state().process().page.get()) page->begin_step(number);
+  if (trace::ProgressPage* const page = state().process().page.get()) page->begin_step(number);
 }
 
 int Group::local_rank() const {
@@ -349,7 +349,7 @@ Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
     error.operation = "allocate", error.group = name(), error.rank = rank();
     return error;
   };
-  if (Heap* const heap = state().process().heap.get()) {
+  if (comm::Heap* const heap = state().process().heap.get()) {
     const auto place = heap->allocate(bytes);
     if (!place.ok()) return refused(place.error());
     const std::size_t offset = *place;

@@ -6,7 +6,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr std::size_t kAlignment = Heap::kAlignment;
@@ -95,4 +95,4 @@ void Heap::add_pages(std::size_t offset, std::size_t bytes) {
   free_by_size_.emplace(bytes, offset);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

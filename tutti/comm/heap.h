@@ -10,7 +10,7 @@
 #include "tutti/base/mutex.h"
 #include "tutti/transport/shm/arena.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 class Heap {
  public:
@@ -34,4 +34,4 @@ class Heap {
   std::map<std::size_t, std::vector<std::size_t>> small_ TUTTI_GUARDED_BY(mutex_);       // free blocks by class
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -9,7 +9,7 @@
 
 #include "tutti/comm/shared_memory/group_memory.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 TEST(Heap, BlocksAreAlignedApartAndReused) {
@@ -87,4 +87,4 @@ TEST(Arena, ExplainsWhyItCannotGrowBeyondItsLimit) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

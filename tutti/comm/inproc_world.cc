@@ -70,10 +70,11 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
       };
     }
     if (!options.flight_folder.empty())
-      process->flight = std::make_unique<FlightRecorder>(
-          FlightRecorder::Options{.folder = options.flight_folder, .job = "threads", .rank = rank, .world_size = size},
-          describe_flight_call);
-    process->heap = std::make_unique<Heap>(process->host->arena());
+      process->flight = std::make_unique<trace::FlightRecorder>(
+          trace::FlightRecorder::Options{
+              .folder = options.flight_folder, .job = "threads", .rank = rank, .world_size = size},
+          comm::describe_flight_call);
+    process->heap = std::make_unique<comm::Heap>(process->host->arena());
     process->progress_thread = comm::ProgressThread::create(process->host.get(), {}).or_throw();
     auto store = table.clone(Deadline::after_seconds(1)).or_throw();
     Store* const exchange_store = store.get();

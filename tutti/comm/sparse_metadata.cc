@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 enum SparsePlace { kEntries, kType, kOp, kSparse, kDimensions, kSizes };
@@ -71,4 +71,4 @@ std::string to_string(const SparseMetadata& metadata) {
                               metadata.sparse_dimensions == 1 ? "" : "s", " to ", name(metadata.op));
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

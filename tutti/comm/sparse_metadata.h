@@ -9,7 +9,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/request.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 inline constexpr std::int64_t kMostSparseDimensions = 8;
 inline constexpr std::size_t kSparseMetadata = 5 + kMostSparseDimensions;
@@ -33,4 +33,4 @@ Result<SparseMetadata> parse_sparse_metadata(std::span<const std::int64_t, kSpar
 // "f32[5, 2] with 1 sparse dimension to sum"
 std::string to_string(const SparseMetadata& metadata);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -52,4 +52,4 @@ TEST(SparseMetadata, PlacesBeyondAllNumbersAreManyEnough) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

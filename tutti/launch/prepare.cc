@@ -339,7 +339,8 @@ Status prepare_output(const JobOptions& options, AgentSpec& spec) {
   if (!spec.output.log_dir.empty())  // also for a rank that changes its working directory
     spec.output.log_dir = std::filesystem::absolute(spec.output.log_dir).string();
   spec.flight_folder =
-      env("TUTTI_FLIGHT_DIR").value_or(spec.output.log_dir.empty() ? default_flight_folder(spec.job) : std::string());
+      env("TUTTI_FLIGHT_DIR")
+          .value_or(spec.output.log_dir.empty() ? trace::default_flight_folder(spec.job) : std::string());
   return {};
 }
 

@@ -49,10 +49,10 @@ struct Settings {
   comm::Engines engines;
   std::string algorithm;  // a plan by its name; empty: chosen by the table and the direct path
   Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
-  int streams = 1;                                        // connections of each pair
-  std::optional<LinkCost> network;                        // none: measured
-  std::optional<std::size_t> heap_limit;                  // none: what the machine has
-  std::size_t flight_entries = FlightRecorder::kEntries;  // 0: off
+  int streams = 1;                                               // connections of each pair
+  std::optional<LinkCost> network;                               // none: measured
+  std::optional<std::size_t> heap_limit;                         // none: what the machine has
+  std::size_t flight_entries = trace::FlightRecorder::kEntries;  // 0: off
 };
 
 std::size_t physical_memory() { return std::size_t(::sysconf(_SC_PHYS_PAGES)) * std::size_t(::sysconf(_SC_PAGESIZE)); }
@@ -137,7 +137,8 @@ Result<Settings> read_settings(const Options& options) {
 }
 
 // Ranks that transfer bytes in different ways would wait for one another until their first deadline.
-Status compare(const RankIntroduction& theirs, int their_rank, const RankIntroduction& mine, int my_rank) {
+Status compare(const runtime::RankIntroduction& theirs, int their_rank, const runtime::RankIntroduction& mine,
+               int my_rank) {
   const auto same = [&](const char* variable, const std::string& given, const std::string& own) -> Status {
     if (given == own) return {};
     const auto text = [](const std::string& setting) { return setting.empty() ? "not set" : setting; };
@@ -163,21 +164,21 @@ struct Introductions {
 Result<Introductions> exchange_introductions(rendezvous::Membership& m, const std::string& host,
                                              const std::string& shm_contact, const Settings& settings,
                                              Deadline deadline, const Store::Waiting& waiting) {
-  const RankIntroduction mine{.boot = boot_id(),
-                              .host = host,
-                              .sharing = env("TUTTI_HOST_ID").value_or(host),
-                              .agent = env("GROUP_RANK").value_or(""),
-                              .shm = shm_contact,
-                              .cores = allowed_cores(),
-                              .transport = settings.transport,
-                              .engines = "cpu:" + settings.engines.cpu + ",cuda:" + settings.engines.cuda,
-                              .algorithm = settings.algorithm,
-                              .streams = settings.streams};
+  const runtime::RankIntroduction mine{.boot = boot_id(),
+                                       .host = host,
+                                       .sharing = env("TUTTI_HOST_ID").value_or(host),
+                                       .agent = env("GROUP_RANK").value_or(""),
+                                       .shm = shm_contact,
+                                       .cores = allowed_cores(),
+                                       .transport = settings.transport,
+                                       .engines = "cpu:" + settings.engines.cpu + ",cuda:" + settings.engines.cuda,
+                                       .algorithm = settings.algorithm,
+                                       .streams = settings.streams};
   const std::vector<std::string> encoded =
       TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, encode(mine), deadline, waiting));
   Introductions all;
   for (std::size_t r = 0; r < encoded.size(); ++r) {
-    auto introduction = parse_introduction(encoded[r]);
+    auto introduction = runtime::parse_introduction(encoded[r]);
     if (!introduction.ok()) {
       Error error = introduction.error();
       error.detail = "rank " + std::to_string(r) + " " + error.detail;
@@ -263,7 +264,7 @@ Status open_paths(Process& p, rendezvous::Membership& m, const Settings& setting
         settings.heap_limit.value_or(transport::default_reserve(physical_memory(), int(here.size())));
     TUTTI_TRY(host->join(contacts, here, p.world[p.rank].local_rank, heap_limit, deadline));
     p.host = std::move(host);
-    p.heap = std::make_unique<Heap>(p.host->arena());
+    p.heap = std::make_unique<comm::Heap>(p.host->arena());
   }
   if (several) {
     const bool several_machines = std::any_of(ranks.host_ids.begin(), ranks.host_ids.end(),
@@ -328,7 +329,7 @@ Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking, 
     watched.push_back({flight_signal, [&p, signal = flight_signal] {
                          eventfd_t count = 0;
                          (void)::eventfd_read(signal, &count);
-                         p.write_flight(FlightRecorder::Why::kAsked, "SIGUSR2");
+                         p.write_flight(trace::FlightRecorder::Why::kAsked, "SIGUSR2");
                          return true;
                        }});
   if (p.tcp)
@@ -376,8 +377,8 @@ int told_rank(const Options& options) {
 
 // What init() may do to the process.
 struct LauncherHooks {
-  std::unique_ptr<ProgressPage> page;  // null: none
-  int flight_signal = -1;              // readable after SIGUSR2; -1: that signal is the program's
+  std::unique_ptr<trace::ProgressPage> page;  // null: none
+  int flight_signal = -1;                     // readable after SIGUSR2; -1: that signal is the program's
 };
 
 Result<Group> open_world(rendezvous::Membership m, const Settings& settings, LauncherHooks hooks, Deadline deadline) {
@@ -401,14 +402,14 @@ Result<Group> open_world(rendezvous::Membership m, const Settings& settings, Lau
   }
   log::set_rank(m.rank);
   if (settings.flight_entries > 0) {
-    process->flight =
-        std::make_unique<FlightRecorder>(FlightRecorder::Options{.entries = settings.flight_entries,
-                                                                 .folder = env("TUTTI_FLIGHT_DIR").value_or(""),
-                                                                 .job = m.job,
-                                                                 .rank = m.rank,
-                                                                 .world_size = m.world_size,
-                                                                 .page = process->page.get()},
-                                         describe_flight_call);
+    process->flight = std::make_unique<trace::FlightRecorder>(
+        trace::FlightRecorder::Options{.entries = settings.flight_entries,
+                                       .folder = env("TUTTI_FLIGHT_DIR").value_or(""),
+                                       .job = m.job,
+                                       .rank = m.rank,
+                                       .world_size = m.world_size,
+                                       .page = process->page.get()},
+        comm::describe_flight_call);
     process->flight->put_older_record_aside();
   }
   std::unique_ptr<transport::Host> host;
@@ -447,7 +448,8 @@ Result<Group> join_world(const Options& options, int& rank) {
   }
   const Settings& settings = *understood;
   const auto deadline = Deadline::after(settings.join_timeout);
-  LauncherHooks hooks{.page = open_progress(), .flight_signal = flight_signal()};  // before a rank waits for the others
+  LauncherHooks hooks{.page = runtime::open_progress(),
+                      .flight_signal = runtime::flight_signal()};  // before a rank waits for the others
   if (hooks.page) hooks.page->set_called();
   rendezvous::Membership m = TUTTI_TRY(join(rendezvous::JoinOptions{
       .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
@@ -470,7 +472,7 @@ Result<Group> init_as_guest(const rendezvous::ForeignStore& store, const rendezv
   const auto deadline = Deadline::after(settings.join_timeout);
   if (!env("TUTTI_FLIGHT_DIR") && !env("TUTTI_FLIGHT_SIZE")) settings.flight_entries = 0;
   LauncherHooks hooks;
-  if (env("TUTTI_PROGRESS_FD")) hooks = {.page = open_progress(), .flight_signal = flight_signal()};
+  if (env("TUTTI_PROGRESS_FD")) hooks = {.page = runtime::open_progress(), .flight_signal = runtime::flight_signal()};
   if (hooks.page) hooks.page->set_called();
   rendezvous::Membership m = TUTTI_TRY(rendezvous::join_through(store, world, settings.join_timeout));
   return open_world(std::move(m), settings, std::move(hooks), deadline);
@@ -489,7 +491,7 @@ Result<Group> try_init(const Options& options) {
 }
 
 Group init(const Options& options) {
-  end_uncaught_exceptions_with_a_sentence();
+  runtime::end_uncaught_exceptions_with_a_sentence();
   return try_init(options).or_throw();
 }
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-namespace tutti {
+namespace tutti::runtime {
 namespace {
 
 using nlohmann::json;
@@ -97,4 +97,4 @@ Result<RankIntroduction> parse_introduction(const std::string& bytes) {
                .hint = "do all ranks run the same version of tutti?"};
 }
 
-}  // namespace tutti
+}  // namespace tutti::runtime

@@ -6,7 +6,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/machine.h"
 
-namespace tutti {
+namespace tutti::runtime {
 
 struct RankIntroduction {
   static constexpr std::size_t kMostBytes = 64 << 10;  // as CBOR
@@ -31,4 +31,4 @@ std::string encode(const RankIntroduction& introduction);
 // kMismatch, without the rank that wrote it, which the caller knows: from another version of tutti, or damaged.
 Result<RankIntroduction> parse_introduction(const std::string& bytes);
 
-}  // namespace tutti
+}  // namespace tutti::runtime

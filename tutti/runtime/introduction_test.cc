@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace tutti {
+namespace tutti::runtime {
 namespace {
 
 using nlohmann::json;
@@ -58,4 +58,4 @@ TEST(RankIntroduction, OneOfManyListsDoesNotUseUpTheStack) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::runtime

@@ -37,17 +37,17 @@
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/output/error_files.h"
 
-namespace tutti {
+namespace tutti::runtime {
 namespace {
 
 constexpr int kFatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS};
 constexpr std::size_t kStackOfHandler = 64 * 1024;
 
-std::atomic<ProgressPage*> page_of_stacks = nullptr;
+std::atomic<trace::ProgressPage*> page_of_stacks = nullptr;
 pid_t stack_owner = 0;  // a forked child has the handlers, too, but its crash is not the rank's
 
 // "7f12a000-7f12c000 r-xp ...": whether it contains one of the frames.
-bool holds_a_frame(const char* line, std::size_t size, const ProgressStack& stack) {
+bool holds_a_frame(const char* line, std::size_t size, const trace::ProgressStack& stack) {
   std::uint64_t bounds[2] = {};
   int which = 0;
   for (std::size_t i = 0; i < size && which < 2; ++i) {
@@ -63,7 +63,7 @@ bool holds_a_frame(const char* line, std::size_t size, const ProgressStack& stac
   return false;
 }
 
-void copy_maps(ProgressStack& stack) {
+void copy_maps(trace::ProgressStack& stack) {
   const int fd = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
   char bytes[4096];
@@ -76,7 +76,7 @@ void copy_maps(ProgressStack& stack) {
     for (std::size_t i = 0; i < held; ++i) {
       if (bytes[i] != '\n') continue;
       const std::size_t size = i + 1 - begin;
-      if (holds_a_frame(bytes + begin, size, stack) && written + size < ProgressStack::kMaps) {
+      if (holds_a_frame(bytes + begin, size, stack) && written + size < trace::ProgressStack::kMaps) {
         std::memcpy(stack.maps + written, bytes + begin, size);
         written += size;
       }
@@ -101,15 +101,15 @@ void* interrupted_at(const void* context) {
   return nullptr;
 }
 
-void take_stack(ProgressStack& stack, int signal, const void* address, const void* context) {
+void take_stack(trace::ProgressStack& stack, int signal, const void* address, const void* context) {
   std::atomic_ref number(stack.number);
   const std::uint32_t before = number.load();
   number.store(0);
   stack.signal = signal;
   stack.thread = std::int32_t(::syscall(SYS_gettid));
   stack.address = reinterpret_cast<std::uintptr_t>(address);
-  void* frames[ProgressStack::kFrames];
-  const std::uint32_t all = std::uint32_t(::backtrace(frames, int(ProgressStack::kFrames)));
+  void* frames[trace::ProgressStack::kFrames];
+  const std::uint32_t all = std::uint32_t(::backtrace(frames, int(trace::ProgressStack::kFrames)));
   std::uint32_t first = 0;
   while (first < all && frames[first] != interrupted_at(context)) ++first;
   if (first == all) first = 0;
@@ -123,7 +123,7 @@ void take_stack(ProgressStack& stack, int signal, const void* address, const voi
 // Several threads may crash; the first counts.
 void on_fatal_signal(int signal, siginfo_t* info, void* context) {
   static std::atomic<bool> taken = false;
-  ProgressPage* const page = page_of_stacks.load();
+  trace::ProgressPage* const page = page_of_stacks.load();
   if (page && ::getpid() == stack_owner && !taken.exchange(true))
     take_stack(page->layout().crash, signal, signal == SIGABRT ? nullptr : info->si_addr, context);
   // SA_RESETHAND: a fault repeats when this returns; a signal that was sent must be raised again.
@@ -137,7 +137,7 @@ pid_t flight_owner = 0;  // a forked child has the handler, too, and must not wr
 void on_usr2(int, siginfo_t*, void* context) {
   const int before = errno;
   if (::getpid() == flight_owner) {
-    ProgressPage* const page = page_of_stacks.load();
+    trace::ProgressPage* const page = page_of_stacks.load();
     if (page && flight_owner == stack_owner) take_stack(page->layout().look, SIGUSR2, nullptr, context);
     (void)::eventfd_write(flight_event, 1);
   }
@@ -158,15 +158,15 @@ int take_signal() {
   return ::sigaction(SIGUSR2, &ours, nullptr) == 0 ? flight_event : -1;
 }
 
-Result<std::unique_ptr<ProgressPage>> open_given(const std::string& text) {
+Result<std::unique_ptr<trace::ProgressPage>> open_given(const std::string& text) {
   const auto fd = parse_int(text);
   if (!fd || *fd < 0 || *fd > INT32_MAX)
     return Error{.code = Code::kMismatch, .detail = "TUTTI_PROGRESS_FD is \"" + text + "\", which is no descriptor"};
-  auto page = TUTTI_TRY(ProgressPage::open(int(*fd)));
+  auto page = TUTTI_TRY(trace::ProgressPage::open(int(*fd)));
   (void)::fcntl(int(*fd), F_SETFD, FD_CLOEXEC);  // not for processes that this one starts
   // Yama allows only ancestors to trace a process, and the debugger that the agent starts is none.
   (void)::prctl(PR_SET_PTRACER, ::getppid(), 0, 0, 0);
-  if (auto for_handlers = ProgressPage::open(int(*fd)); for_handlers.ok())
+  if (auto for_handlers = trace::ProgressPage::open(int(*fd)); for_handlers.ok())
     keep_last_stacks(*for_handlers->release());  // never unmapped: a signal may arrive late
   return page;
 }
@@ -198,7 +198,7 @@ int code_of(const Error& error) {
 
 }  // namespace
 
-void keep_last_stacks(ProgressPage& of) {
+void keep_last_stacks(trace::ProgressPage& of) {
   if (page_of_stacks.load()) return;
   stack_owner = ::getpid();
   void* warm_up[4];
@@ -223,7 +223,7 @@ void keep_last_stacks(ProgressPage& of) {
 }
 
 void leave_last_words(const char* message) {
-  ProgressPage* const page = page_of_stacks.load();
+  trace::ProgressPage* const page = page_of_stacks.load();
   if (page && ::getpid() == stack_owner) page->set_message(message);
   (void)launch::write_error_file(message);  // if that fails: the message is on standard error as well
 }
@@ -233,13 +233,13 @@ int flight_signal() {
   return descriptor;
 }
 
-std::unique_ptr<ProgressPage> open_progress() {
+std::unique_ptr<trace::ProgressPage> open_progress() {
   if (const auto text = env("TUTTI_PROGRESS_FD")) {
     auto page = open_given(*text);
     if (page.ok()) return *std::move(page);
     log::warn("tutti run will not see what this rank does: " + page.error().detail);
   }
-  auto page = ProgressPage::make_private();
+  auto page = trace::ProgressPage::make_private();
   return page.ok() ? *std::move(page) : nullptr;
 }
 
@@ -248,4 +248,4 @@ void end_uncaught_exceptions_with_a_sentence() {
   std::call_once(once, [] { handler_before = std::set_terminate(on_terminate); });
 }
 
-}  // namespace tutti
+}  // namespace tutti::runtime

@@ -6,17 +6,17 @@
 #include "tutti/base/error.h"
 #include "tutti/trace/progress/page.h"
 
-namespace tutti {
+namespace tutti::runtime {
 
 // The page behind TUTTI_PROGRESS_FD, or a private one where no agent has made any. A page that cannot be opened is
 // reported once and is no error. Once a process: the agent may from then on read the stacks of this process, and
 // keep_last_stacks() is called.
-std::unique_ptr<ProgressPage> open_progress();
+std::unique_ptr<trace::ProgressPage> open_progress();
 
 // From here on a fatal signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS) without a handler of the program
 // leaves the stack of its thread in page.layout().crash, and then ends the process as it would have (core dump
 // included). Once a process; the page is never destroyed.
-void keep_last_stacks(ProgressPage& page);
+void keep_last_stacks(trace::ProgressPage& page);
 
 // Writes the message about this process's failure to that page, and to the file of TORCHELASTIC_ERROR_FILE.
 void leave_last_words(const char* message);
@@ -33,4 +33,4 @@ int flight_signal();
 // exceptions go to the previous handler.
 void end_uncaught_exceptions_with_a_sentence();
 
-}  // namespace tutti
+}  // namespace tutti::runtime

@@ -31,7 +31,7 @@
 #include "tutti/base/machine.h"
 #include "tutti/store/request.h"
 
-namespace tutti {
+namespace tutti::store {
 namespace {
 
 constexpr char kMagic[] = "TUTTIFS1";
@@ -386,4 +386,4 @@ Result<std::uint64_t> FileLog::append(std::string_view payload) {
 void FileLog::drain_changes() { drain(changes_); }
 Status FileLog::wait_change(Deadline deadline) { return wait_event(changes_, deadline); }
 
-}  // namespace tutti
+}  // namespace tutti::store

@@ -20,7 +20,7 @@
 #include "tutti/base/deadline.h"
 #include "tutti/base/fd.h"
 
-namespace tutti {
+namespace tutti::store {
 
 struct FileLogHeader {
   std::string job, host;
@@ -85,4 +85,4 @@ class FileLog {
   std::uint64_t end_;  // of what was visited
 };
 
-}  // namespace tutti
+}  // namespace tutti::store

@@ -24,7 +24,7 @@ constexpr std::size_t kPrefix = 9;
 constexpr Duration kLockGrace = std::chrono::seconds(5);  // beyond a call's deadline, to take an entry back
 constexpr Duration kOwnerCheck = std::chrono::seconds(1);
 
-std::string payload_of(Table::Ticket ticket, std::uint8_t kind, std::string_view body) {
+std::string payload_of(store::Table::Ticket ticket, std::uint8_t kind, std::string_view body) {
   std::string out(kPrefix, '\0');
   const auto author = std::uint32_t(ticket >> 32), sequence = std::uint32_t(ticket);
   std::memcpy(out.data(), &author, 4);
@@ -36,10 +36,10 @@ std::string payload_of(Table::Ticket ticket, std::uint8_t kind, std::string_view
 
 }  // namespace
 
-FileStore::FileStore(std::unique_ptr<FileLog> log) : log_(std::move(log)) {}
+FileStore::FileStore(std::unique_ptr<store::FileLog> log) : log_(std::move(log)) {}
 FileStore::~FileStore() = default;
 
-Result<std::unique_ptr<FileStore>> FileStore::open(std::unique_ptr<FileLog> log, Deadline deadline) {
+Result<std::unique_ptr<FileStore>> FileStore::open(std::unique_ptr<store::FileLog> log, Deadline deadline) {
   std::unique_ptr<FileStore> store(new FileStore(std::move(log)));
   const MutexLock lock(store->mutex_);
   const auto alone = TUTTI_TRY(store->log_->lock_exclusive(deadline));
@@ -49,19 +49,19 @@ Result<std::unique_ptr<FileStore>> FileStore::open(std::unique_ptr<FileLog> log,
 }
 
 Result<std::unique_ptr<FileStore>> FileStore::create(const std::string& path, const std::string& job) {
-  return open(TUTTI_TRY(FileLog::create(path, job)), Deadline::after_seconds(60));
+  return open(TUTTI_TRY(store::FileLog::create(path, job)), Deadline::after_seconds(60));
 }
 
 Result<std::unique_ptr<FileStore>> FileStore::join(const std::string& path, const std::string& job, Deadline deadline) {
-  return open(TUTTI_TRY(FileLog::join(path, job, deadline)), deadline);
+  return open(TUTTI_TRY(store::FileLog::join(path, job, deadline)), deadline);
 }
 
 Result<std::unique_ptr<Store>> FileStore::clone(Deadline deadline) {
   MutexLock lock(mutex_);
   const std::string path = log_->path();
-  const FileLogHeader header = log_->header();
+  const store::FileLogHeader header = log_->header();
   lock.unlock();
-  auto log = TUTTI_TRY(FileLog::join(path, header.job, deadline));
+  auto log = TUTTI_TRY(store::FileLog::join(path, header.job, deadline));
   if (log->header().instance != header.instance)
     return Error{.code = Code::kRefused, .detail = "the store file " + path + " has been replaced by a later run"};
   auto copy = TUTTI_TRY(open(std::move(log), deadline));
@@ -69,40 +69,40 @@ Result<std::unique_ptr<Store>> FileStore::clone(Deadline deadline) {
   return std::unique_ptr<Store>(std::move(copy));
 }
 
-Result<Reply> FileStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
+Result<store::Reply> FileStore::call(const store::Request& request, Deadline deadline, const Waiting& waiting) {
   const MutexLock lock(mutex_);
   switch (request.op) {
-    case Op::kSet:
-    case Op::kAdd:
-    case Op::kCompareSet:
-    case Op::kRemove:
-    case Op::kAppend:
-    case Op::kMultiSet:
-    case Op::kPush:
+    case store::Op::kSet:
+    case store::Op::kAdd:
+    case store::Op::kCompareSet:
+    case store::Op::kRemove:
+    case store::Op::kAppend:
+    case store::Op::kMultiSet:
+    case store::Op::kPush:
       return change(request, deadline);
-    case Op::kGet:
-    case Op::kWait:
-    case Op::kCheck:
-    case Op::kNumKeys:
-    case Op::kQueueLength:
+    case store::Op::kGet:
+    case store::Op::kWait:
+    case store::Op::kCheck:
+    case store::Op::kNumKeys:
+    case store::Op::kQueueLength:
       return look(request, deadline);
-    case Op::kPop:
+    case store::Op::kPop:
       return pop_value(request, deadline);
-    case Op::kBarrier:
-    case Op::kGatherAll:
+    case store::Op::kBarrier:
+    case store::Op::kGatherAll:
       return meet(request, deadline, waiting);
   }
   return Error{.detail = "an unknown operation"};
 }
 
-Result<Reply> FileStore::change(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> FileStore::change(const store::Request& request, Deadline deadline) {
   const auto lock = TUTTI_TRY(log_->lock_exclusive(deadline));
   TUTTI_TRY(catch_up());
   return *take_answer(TUTTI_TRY(record(request)));
 }
 
-Result<Reply> FileStore::look(const StoreRequest& request, Deadline deadline) {
-  const Table::Ticket ticket = new_ticket();
+Result<store::Reply> FileStore::look(const store::Request& request, Deadline deadline) {
+  const store::Table::Ticket ticket = new_ticket();
   while (true) {
     log_->drain_changes();
     {
@@ -111,31 +111,31 @@ Result<Reply> FileStore::look(const StoreRequest& request, Deadline deadline) {
     }
     apply(ticket, request);
     if (auto reply = take_answer(ticket)) return *std::move(reply);
-    const Missing missing = table_.missing(ticket);
+    const store::Missing missing = table_.missing(ticket);
     table_.withdraw(ticket);
     if (deadline.expired()) return timeout_error(request, missing, deadline);
     TUTTI_TRY(wait_change(deadline));
   }
 }
 
-Result<Reply> FileStore::pop_value(const StoreRequest& request, Deadline deadline) {
-  const StoreRequest length{.op = Op::kQueueLength, .keys = request.keys};
+Result<store::Reply> FileStore::pop_value(const store::Request& request, Deadline deadline) {
+  const store::Request length{.op = store::Op::kQueueLength, .keys = request.keys};
   while (true) {
     log_->drain_changes();
     {
       const auto lock = TUTTI_TRY(log_->lock_exclusive(deadline));
       TUTTI_TRY(catch_up());
-      const Table::Ticket ticket = new_ticket();
+      const store::Table::Ticket ticket = new_ticket();
       apply(ticket, length);
       if (take_answer(ticket)->number > 0) return *take_answer(TUTTI_TRY(record(request)));
     }
-    if (deadline.expired()) return timeout_error(request, Missing{.keys = request.keys}, deadline);
+    if (deadline.expired()) return timeout_error(request, store::Missing{.keys = request.keys}, deadline);
     TUTTI_TRY(wait_change(deadline));
   }
 }
 
-Result<Reply> FileStore::meet(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
-  Table::Ticket ticket = 0;
+Result<store::Reply> FileStore::meet(const store::Request& request, Deadline deadline, const Waiting& waiting) {
+  store::Table::Ticket ticket = 0;
   {
     const auto lock = TUTTI_TRY(log_->lock_exclusive(deadline));
     TUTTI_TRY(catch_up());
@@ -151,7 +151,7 @@ Result<Reply> FileStore::meet(const StoreRequest& request, Deadline deadline, co
       TUTTI_TRY(catch_up());
     }
     if (auto reply = take_answer(ticket)) return *std::move(reply);
-    const Missing missing = table_.missing(ticket);
+    const store::Missing missing = table_.missing(ticket);
     if (deadline.expired()) break;
     if (waiting && deadline.waited() >= next_report) {
       next_report += kReportEvery;
@@ -162,7 +162,7 @@ Result<Reply> FileStore::meet(const StoreRequest& request, Deadline deadline, co
   const auto lock = TUTTI_TRY(log_->lock_exclusive(Deadline::after(kLockGrace)));
   TUTTI_TRY(catch_up());
   if (auto reply = take_answer(ticket)) return *std::move(reply);
-  const Missing missing = table_.missing(ticket);
+  const store::Missing missing = table_.missing(ticket);
   TUTTI_TRY(log_->append(payload_of(ticket, kWithdrawal, {})));
   table_.withdraw(ticket);
   return timeout_error(request, missing, deadline);
@@ -194,13 +194,13 @@ Status FileStore::catch_up() {
     std::memcpy(&author, payload.data(), 4);
     std::memcpy(&sequence, payload.data() + 4, 4);
     const auto kind = std::to_integer<std::uint8_t>(payload[8]);
-    const Table::Ticket ticket = std::uint64_t(author) << 32 | sequence;
+    const store::Table::Ticket ticket = std::uint64_t(author) << 32 | sequence;
     if (kind == kArrival) return {};
     if (kind == kWithdrawal) {
       table_.withdraw(ticket);
       return {};
     }
-    auto request = wire::parse_request({.kind = kind, .body = payload.subspan(kPrefix)});
+    auto request = store::wire::parse_request({.kind = kind, .body = payload.subspan(kPrefix)});
     if (!request.ok()) return damaged();
     apply(ticket, *std::move(request));
     return {};
@@ -209,24 +209,24 @@ Status FileStore::catch_up() {
 }
 
 // Writes the request and applies it. With the exclusive lock held, caught up.
-Result<Table::Ticket> FileStore::record(const StoreRequest& request) {
-  const Table::Ticket ticket = new_ticket();
-  TUTTI_TRY(log_->append(payload_of(ticket, std::uint8_t(request.op), wire::body_of(request))));
+Result<store::Table::Ticket> FileStore::record(const store::Request& request) {
+  const store::Table::Ticket ticket = new_ticket();
+  TUTTI_TRY(log_->append(payload_of(ticket, std::uint8_t(request.op), store::wire::body_of(request))));
   apply(ticket, request);
   return ticket;
 }
 
-void FileStore::apply(Table::Ticket ticket, StoreRequest request) {
-  std::vector<Table::Answer> answers;
+void FileStore::apply(store::Table::Ticket ticket, store::Request request) {
+  std::vector<store::Table::Answer> answers;
   table_.submit(ticket, std::move(request), answers);
   for (auto& answer : answers)
-    for (const Table::Ticket t : answer.tickets)
+    for (const store::Table::Ticket t : answer.tickets)
       if (std::uint32_t(t >> 32) == author_) answers_[t] = answer.reply;
 }
 
-std::optional<Reply> FileStore::take_answer(Table::Ticket ticket) {
+std::optional<store::Reply> FileStore::take_answer(store::Table::Ticket ticket) {
   const auto found = answers_.extract(ticket);
-  return found.empty() ? std::nullopt : std::optional<Reply>(std::move(found.mapped()));
+  return found.empty() ? std::nullopt : std::optional<store::Reply>(std::move(found.mapped()));
 }
 
 }  // namespace tutti

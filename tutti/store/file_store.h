@@ -17,7 +17,9 @@
 
 namespace tutti {
 
+namespace store {
 class FileLog;
+}  // namespace store
 
 // Threads: any; calls are made one after another (clone() for a second handle). The file holds at most 256 MiB of
 // changes (kLimit), so it suits rendezvous, not lasting traffic. A rank that dies inside a barrier counts as
@@ -35,28 +37,30 @@ class FileStore final : public Store {
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;
 
  private:
-  explicit FileStore(std::unique_ptr<FileLog> log);
-  static Result<std::unique_ptr<FileStore>> open(std::unique_ptr<FileLog> log, Deadline deadline);
+  explicit FileStore(std::unique_ptr<store::FileLog> log);
+  static Result<std::unique_ptr<FileStore>> open(std::unique_ptr<store::FileLog> log, Deadline deadline);
 
-  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
-  Result<Reply> change(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
-  Result<Reply> look(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
-  Result<Reply> pop_value(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
-  Result<Reply> meet(const StoreRequest& request, Deadline deadline, const Waiting& waiting) TUTTI_REQUIRES(mutex_);
+  Result<store::Reply> call(const store::Request& request, Deadline deadline, const Waiting& waiting) override;
+  Result<store::Reply> change(const store::Request& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<store::Reply> look(const store::Request& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<store::Reply> pop_value(const store::Request& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<store::Reply> meet(const store::Request& request, Deadline deadline, const Waiting& waiting)
+      TUTTI_REQUIRES(mutex_);
 
   Status catch_up() TUTTI_REQUIRES(mutex_);
-  Result<Table::Ticket> record(const StoreRequest& request) TUTTI_REQUIRES(mutex_);
-  void apply(Table::Ticket ticket, StoreRequest request) TUTTI_REQUIRES(mutex_);
-  std::optional<Reply> take_answer(Table::Ticket ticket) TUTTI_REQUIRES(mutex_);
+  Result<store::Table::Ticket> record(const store::Request& request) TUTTI_REQUIRES(mutex_);
+  void apply(store::Table::Ticket ticket, store::Request request) TUTTI_REQUIRES(mutex_);
+  std::optional<store::Reply> take_answer(store::Table::Ticket ticket) TUTTI_REQUIRES(mutex_);
   Status wait_change(Deadline deadline) TUTTI_REQUIRES(mutex_);
-  Table::Ticket new_ticket() TUTTI_REQUIRES(mutex_) { return std::uint64_t(author_) << 32 | next_sequence_++; }
+  store::Table::Ticket new_ticket() TUTTI_REQUIRES(mutex_) { return std::uint64_t(author_) << 32 | next_sequence_++; }
 
   Mutex mutex_;
-  std::unique_ptr<FileLog> log_ TUTTI_GUARDED_BY(mutex_);
-  Table table_ TUTTI_GUARDED_BY(mutex_);
+  std::unique_ptr<store::FileLog> log_ TUTTI_GUARDED_BY(mutex_);
+  store::Table table_ TUTTI_GUARDED_BY(mutex_);
   std::uint32_t author_ TUTTI_GUARDED_BY(mutex_) = 0;  // this handle, in the log
   std::uint32_t next_sequence_ TUTTI_GUARDED_BY(mutex_) = 1;
-  std::unordered_map<Table::Ticket, Reply> answers_ TUTTI_GUARDED_BY(mutex_);  // to own calls, not yet taken
+  std::unordered_map<store::Table::Ticket, store::Reply> answers_
+      TUTTI_GUARDED_BY(mutex_);  // to own calls, not yet taken
 };
 
 }  // namespace tutti

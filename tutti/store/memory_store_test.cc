@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "tests/conformance/store_conformance.h"
+#include "tutti/store/shared_table.h"
 #include "tutti/store/wire.h"
 
 namespace tutti {
@@ -26,45 +27,46 @@ INSTANTIATE_TEST_SUITE_P(InMemory, StoreConformance, testing::Values(kMemoryMake
 using testing::ElementsAre;
 
 // Entries of a primary are whole frames: a header of nine bytes and the body.
-Status follow(SharedTable& standby, const std::string& entry) {
+Status follow(store::SharedTable& standby, const std::string& entry) {
   const auto bytes = std::as_bytes(std::span(entry));
-  return standby.apply_entry({.kind = std::uint8_t(entry.at(8)), .body = bytes.subspan(wire::kHeaderBytes)});
+  return standby.apply_entry({.kind = std::uint8_t(entry.at(8)), .body = bytes.subspan(store::wire::kHeaderBytes)});
 }
 
-bool is_answered(const SharedTable::Answers& answers, Table::Ticket ticket) {
+bool is_answered(const store::SharedTable::Answers& answers, store::Table::Ticket ticket) {
   for (const auto& answer : answers)
-    for (const Table::Ticket one : answer.tickets)
+    for (const store::Table::Ticket one : answer.tickets)
       if (one == ticket) return !answer.reply.error;
   return false;
 }
 
 TEST(SharedTable, ACallWhoseReportThrowsHasEnded) {
-  SharedTable table;
+  store::SharedTable table;
   const auto report = [](std::span<const int>, double) { throw std::runtime_error("enough"); };
   const auto entering = [](int rank) {
-    return StoreRequest{.op = Op::kBarrier, .keys = {"b"}, .rank = rank, .size = 2};
+    return store::Request{.op = store::Op::kBarrier, .keys = {"b"}, .rank = rank, .size = 2};
   };
   EXPECT_THROW((void)table.call(entering(0), Deadline::after_seconds(60), report, 0.001), std::runtime_error);
   const auto other = table.call(entering(1), Deadline::after_seconds(0.05), {}, 1);
   ASSERT_FALSE(other.ok()) << "rank 0 had left";
   EXPECT_EQ(other.error().code, Code::kTimeout);
-  EXPECT_TRUE(table.call({.op = Op::kSet, .keys = {"k"}, .values = {"v"}}, Deadline::after_seconds(60), {}, 1).ok())
+  EXPECT_TRUE(
+      table.call({.op = store::Op::kSet, .keys = {"k"}, .values = {"v"}}, Deadline::after_seconds(60), {}, 1).ok())
       << "the table was left locked";
 }
 
 TEST(SharedTable, AStandbyTakesEveryChangeThatAFullPrimaryTook) {
-  SharedTable primary, standby;
-  Table::Ticket ticket = 1;
-  for (std::size_t i = 0; i < kMaxKeys; ++i, ++ticket)
-    ASSERT_TRUE(
-        is_answered(primary.submit(ticket, {.op = Op::kSet, .keys = {std::to_string(i)}, .values = {""}}), ticket));
+  store::SharedTable primary, standby;
+  store::Table::Ticket ticket = 1;
+  for (std::size_t i = 0; i < store::kMaxKeys; ++i, ++ticket)
+    ASSERT_TRUE(is_answered(
+        primary.submit(ticket, {.op = store::Op::kSet, .keys = {std::to_string(i)}, .values = {""}}), ticket));
   primary.begin_replication();
-  const Table::Ticket popper = ++ticket;
-  EXPECT_THAT(primary.submit(popper, {.op = Op::kPop, .keys = {"queue"}}), ElementsAre());
+  const store::Table::Ticket popper = ++ticket;
+  EXPECT_THAT(primary.submit(popper, {.op = store::Op::kPop, .keys = {"queue"}}), ElementsAre());
   // One key too many, were it stored.
-  (void)primary.submit(++ticket, {.op = Op::kPush, .keys = {"queue"}, .values = {"v"}});
-  (void)primary.submit(++ticket, {.op = Op::kRemove, .keys = {"0"}});
-  const auto pushed = primary.submit(++ticket, {.op = Op::kPush, .keys = {"queue"}, .values = {"w"}});
+  (void)primary.submit(++ticket, {.op = store::Op::kPush, .keys = {"queue"}, .values = {"v"}});
+  (void)primary.submit(++ticket, {.op = store::Op::kRemove, .keys = {"0"}});
+  const auto pushed = primary.submit(++ticket, {.op = store::Op::kPush, .keys = {"queue"}, .values = {"w"}});
   EXPECT_TRUE(is_answered(pushed, ticket)) << "there is room for it";
   EXPECT_TRUE(is_answered(pushed, popper)) << "and it goes to whoever waits";
   for (const std::string& entry : primary.take_entries()) {

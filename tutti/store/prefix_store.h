@@ -26,8 +26,8 @@ class PrefixStore final : public Store {
   std::string full(const std::string& key) const { return prefix_ + "/" + key; }
 
  private:
-  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override {
-    StoreRequest prefixed = request;
+  Result<store::Reply> call(const store::Request& request, Deadline deadline, const Waiting& waiting) override {
+    store::Request prefixed = request;
     for (std::string& key : prefixed.keys) key = full(key);
     return store_->run(prefixed, &deadline, waiting);
   }

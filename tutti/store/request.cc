@@ -5,7 +5,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::store {
 namespace {
 
 const char* name(Op op) {
@@ -64,7 +64,7 @@ std::string quoted_list(const std::vector<std::string>& keys) {
 Error limit_error(std::string detail) { return Error{.code = Code::kLimit, .detail = std::move(detail)}; }
 
 // How many keys and values an operation takes.
-bool has_shape_of_its_op(const StoreRequest& r) {
+bool has_shape_of_its_op(const Request& r) {
   const std::size_t keys = r.keys.size(), values = r.values.size();
   switch (r.op) {
     case Op::kSet:
@@ -123,14 +123,14 @@ bool must_not_repeat(Op op) {
   return true;
 }
 
-std::string describe(const StoreRequest& request) {
+std::string describe(const Request& request) {
   std::string text = name(request.op);
   if (request.keys.size() == 1) text += " " + quoted(request.keys[0]);
   if (request.keys.size() > 1) text += " " + std::to_string(request.keys.size()) + " keys";
   return text;
 }
 
-Status check_request(const StoreRequest& request) {
+Status check_request(const Request& request) {
   if (!has_shape_of_its_op(request))
     return invalid_argument(std::to_string(request.keys.size()) + " keys and " + std::to_string(request.values.size()) +
                             " values were given");
@@ -163,7 +163,7 @@ Status check_request(const StoreRequest& request) {
   return {};
 }
 
-Error timeout_error(const StoreRequest& request, const Missing& missing, Deadline deadline) {
+Error timeout_error(const Request& request, const Missing& missing, Deadline deadline) {
   Error error = deadline.error("no answer came");
   error.operation = describe(request);
   if (request.rank >= 0) error.rank = request.rank;
@@ -181,4 +181,4 @@ Error timeout_error(const StoreRequest& request, const Missing& missing, Deadlin
   return error;
 }
 
-}  // namespace tutti
+}  // namespace tutti::store

@@ -8,7 +8,7 @@
 
 #include "tutti/base/deadline.h"
 
-namespace tutti {
+namespace tutti::store {
 
 // Numbers are part of the wire and file formats: never reuse one.
 enum class Op : std::uint8_t {
@@ -29,7 +29,7 @@ enum class Op : std::uint8_t {
   kGatherAll = 15,
 };
 
-struct StoreRequest {
+struct Request {
   Op op = Op::kNumKeys;
   std::vector<std::string> keys;
   std::vector<std::string> values;  // compare_set: desired, then what is expected unless the key should not exist
@@ -37,7 +37,7 @@ struct StoreRequest {
   std::int32_t rank = -1;           // barrier, gather_all
   std::int32_t size = 0;
 
-  bool operator==(const StoreRequest&) const = default;
+  bool operator==(const Request&) const = default;
 };
 
 // The client that makes a call, and which of its calls it is. Client 0 never repeats a call.
@@ -75,13 +75,13 @@ inline constexpr int kMaxRanks = 1 << 20;
 
 // kInvalidArgument or kLimit where a request is malformed or too large; checked before it is sent and before it is
 // obeyed.
-Status check_request(const StoreRequest& request);
+Status check_request(const Request& request);
 bool may_wait(Op op);
 // Whether a call that is made twice does harm: it changes the table, or takes part in a barrier that is over.
 bool must_not_repeat(Op op);
 // get "addr/3", wait for 4 keys, barrier "init": for error texts.
-std::string describe(const StoreRequest& request);
+std::string describe(const Request& request);
 // kTimeout that says what did not come.
-Error timeout_error(const StoreRequest& request, const Missing& missing, Deadline deadline);
+Error timeout_error(const Request& request, const Missing& missing, Deadline deadline);
 
-}  // namespace tutti
+}  // namespace tutti::store

@@ -2,7 +2,7 @@
 // A Store is a small shared table of keys and values through which the ranks of a job find each other and agree.
 // Values are bytes. Nothing polls: a wait is a wait list at the server.
 //
-// A new kind of store implements two functions, clone() and call(): every verb is a StoreRequest (request.h) that is
+// A new kind of store implements two functions, clone() and call(): every verb is a store::Request (request.h) that is
 // carried to a table somewhere (in this process, behind a socket, in a file, in etcd), and a Reply that comes back.
 //
 // Threads: a Store may be called from any thread; calls of one TcpStore object are made one after another (clone()
@@ -19,8 +19,10 @@
 
 namespace tutti {
 
-struct StoreRequest;
+namespace store {
+struct Request;
 struct Reply;
+}  // namespace store
 
 struct CompareSet {
   bool stored = false;               // whether `desired` was stored
@@ -76,12 +78,13 @@ class Store {
 
   // What all verbs above do: checks the request, carries it out, and names the call in an error. null: the limit of
   // calls without a deadline.
-  Result<Reply> run(const StoreRequest& request, const Deadline* deadline = nullptr, const Waiting& waiting = {});
+  Result<store::Reply> run(const store::Request& request, const Deadline* deadline = nullptr,
+                           const Waiting& waiting = {});
 
  protected:
   // Carries out one checked request. On the deadline: timeout_error(), and the request no longer waits anywhere.
   // `waiting` (may be empty) is called about every kReportEvery seconds of a barrier or gather_all.
-  virtual Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) = 0;
+  virtual Result<store::Reply> call(const store::Request& request, Deadline deadline, const Waiting& waiting) = 0;
 
   static constexpr double kReportEvery = 5;
 

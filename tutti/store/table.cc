@@ -13,7 +13,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::store {
 namespace {
 
 Reply failure(Error error) {
@@ -39,7 +39,7 @@ void unlist(std::unordered_map<std::string, std::deque<Table::Ticket>>& lists, c
 
 }  // namespace
 
-void Table::submit(Ticket ticket, StoreRequest request, std::vector<Answer>& answers) {
+void Table::submit(Ticket ticket, Request request, std::vector<Answer>& answers) {
   if (const Status valid = check_request(request); !valid.ok()) {
     answers.push_back({{ticket}, failure(valid.error())});
   } else if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
@@ -53,7 +53,7 @@ void Table::submit(Ticket ticket, StoreRequest request, std::vector<Answer>& ans
 }
 
 // Whether the request was dealt with: parked, or turned away.
-bool Table::park(Ticket ticket, StoreRequest& request, std::vector<Answer>& answers) {
+bool Table::park(Ticket ticket, Request& request, std::vector<Answer>& answers) {
   const bool for_keys = request.op == Op::kGet || request.op == Op::kWait;
   const std::string* lacking = nullptr;
   if (for_keys) lacking = first_missing(request.keys);
@@ -68,7 +68,7 @@ bool Table::park(Ticket ticket, StoreRequest& request, std::vector<Answer>& answ
   return true;
 }
 
-Reply Table::carry_out(StoreRequest& request, std::vector<Answer>& answers) {
+Reply Table::carry_out(Request& request, std::vector<Answer>& answers) {
   Reply reply;
   switch (request.op) {
     case Op::kSet:
@@ -128,7 +128,7 @@ Reply Table::carry_out(StoreRequest& request, std::vector<Answer>& answers) {
   return failure(Code::kInternal, "an unknown operation");
 }
 
-Reply Table::get(const StoreRequest& request) const {
+Reply Table::get(const Request& request) const {
   std::size_t sum = 0;
   for (const auto& key : request.keys) sum += values_.find(key)->second.size();
   if (sum > kMaxCallBytes)
@@ -141,7 +141,7 @@ Reply Table::get(const StoreRequest& request) const {
   return reply;
 }
 
-Reply Table::add(const StoreRequest& request, std::vector<Answer>& answers) {
+Reply Table::add(const Request& request, std::vector<Answer>& answers) {
   const auto found = values_.find(request.keys[0]);
   std::int64_t number = 0;
   if (found != values_.end()) {
@@ -158,7 +158,7 @@ Reply Table::add(const StoreRequest& request, std::vector<Answer>& answers) {
   return reply;
 }
 
-Reply Table::compare_set(StoreRequest& request, std::vector<Answer>& answers) {
+Reply Table::compare_set(Request& request, std::vector<Answer>& answers) {
   const std::string& key = request.keys[0];
   const auto found = values_.find(key);
   const bool exists = found != values_.end(), expects = request.values.size() == 2;
@@ -258,7 +258,7 @@ Status Table::push(const std::string& key, std::string value, std::vector<Answer
   return {};
 }
 
-void Table::enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answers) {
+void Table::enter(Ticket ticket, Request request, std::vector<Answer>& answers) {
   const auto turn_away = [&](Reply reply) { answers.push_back({{ticket}, std::move(reply)}); };
   const std::string key = request.keys[0];
   auto found = barriers_.find(key);
@@ -303,7 +303,7 @@ void Table::enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answ
   for (const auto& [rank, entrant] : pending.entered) {
     answer.tickets.push_back(entrant);
     auto waiting = pending_.extract(entrant);
-    StoreRequest& entry = waiting.empty() ? request : waiting.mapped();  // the last to enter does not wait
+    Request& entry = waiting.empty() ? request : waiting.mapped();  // the last to enter does not wait
     if (entry.op == Op::kGatherAll) answer.reply.values.push_back(std::move(entry.values[0]));
   }
   bytes_ -= pending.bytes;
@@ -319,7 +319,7 @@ const std::string* Table::find(const std::string& key) const {
 bool Table::withdraw(Ticket ticket) {
   auto waiting = pending_.extract(ticket);
   if (waiting.empty()) return false;
-  const StoreRequest& request = waiting.mapped();
+  const Request& request = waiting.mapped();
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
     const auto pending = barriers_.find(request.keys[0]);
     const std::size_t bytes = request.values.empty() ? 0 : request.values[0].size();
@@ -339,7 +339,7 @@ Missing Table::missing(Ticket ticket) const {
   Missing missing;
   const auto waiting = pending_.find(ticket);
   if (waiting == pending_.end()) return missing;
-  const StoreRequest& request = waiting->second;
+  const Request& request = waiting->second;
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
     const PendingBarrier& pending = barriers_.find(request.keys[0])->second;
     for (int rank = 0; rank < pending.size; ++rank)
@@ -359,4 +359,4 @@ const std::string* Table::first_missing(const std::vector<std::string>& keys) co
   return found == keys.end() ? nullptr : &*found;
 }
 
-}  // namespace tutti
+}  // namespace tutti::store

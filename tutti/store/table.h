@@ -11,7 +11,7 @@
 
 #include "tutti/store/request.h"
 
-namespace tutti {
+namespace tutti::store {
 
 class Table {
  public:
@@ -22,7 +22,7 @@ class Table {
   };
 
   // Carries out the request; answers, to it and to those that it sets free, are appended to `answers`.
-  void submit(Ticket ticket, StoreRequest request, std::vector<Answer>& answers);
+  void submit(Ticket ticket, Request request, std::vector<Answer>& answers);
   // Takes back a request that waits (a rank leaves its barrier); false if it does not wait any more.
   bool withdraw(Ticket ticket);
   // What a waiting request still waits for; empty if it does not wait.
@@ -34,9 +34,9 @@ class Table {
   // Requests that make an empty table hold what this one does. Waiting requests are not part of it.
   template <class Visit>
   void each_content(Visit visit) const {
-    for (const auto& [key, value] : values_) visit(StoreRequest{.op = Op::kSet, .keys = {key}, .values = {value}});
+    for (const auto& [key, value] : values_) visit(Request{.op = Op::kSet, .keys = {key}, .values = {value}});
     for (const auto& [key, queue] : queues_)
-      for (const auto& value : queue) visit(StoreRequest{.op = Op::kPush, .keys = {key}, .values = {value}});
+      for (const auto& value : queue) visit(Request{.op = Op::kPush, .keys = {key}, .values = {value}});
   }
 
  private:
@@ -47,26 +47,26 @@ class Table {
     std::size_t bytes = 0;          // of the values of the ranks that have entered
   };
 
-  Reply carry_out(StoreRequest& request, std::vector<Answer>& answers);
-  Reply add(const StoreRequest& request, std::vector<Answer>& answers);
-  Reply compare_set(StoreRequest& request, std::vector<Answer>& answers);
+  Reply carry_out(Request& request, std::vector<Answer>& answers);
+  Reply add(const Request& request, std::vector<Answer>& answers);
+  Reply compare_set(Request& request, std::vector<Answer>& answers);
   Reply remove(const std::string& key);
-  Reply get(const StoreRequest& request) const;
+  Reply get(const Request& request) const;
   Status store(const std::string& key, std::string value, std::vector<Answer>& answers);
   Status push(const std::string& key, std::string value, std::vector<Answer>& answers);
   Status admit(std::size_t more_keys, std::size_t more_bytes) const;
-  bool park(Ticket ticket, StoreRequest& request, std::vector<Answer>& answers);
+  bool park(Ticket ticket, Request& request, std::vector<Answer>& answers);
   void release_waiters(const std::string& key, std::vector<Answer>& answers);
-  void enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answers);
+  void enter(Ticket ticket, Request request, std::vector<Answer>& answers);
   const std::string* first_missing(const std::vector<std::string>& keys) const;
 
   std::unordered_map<std::string, std::string> values_;
   std::unordered_map<std::string, std::deque<std::string>> queues_;  // never empty ones
   std::unordered_map<std::string, PendingBarrier> barriers_;
-  std::unordered_map<Ticket, StoreRequest> pending_;
+  std::unordered_map<Ticket, Request> pending_;
   std::unordered_map<std::string, std::deque<Ticket>> waiters_;  // each ticket under the first key that it lacks
   std::unordered_map<std::string, std::deque<Ticket>> poppers_;
   std::size_t bytes_ = 0;  // of keys and values, queues and barriers included
 };
 
-}  // namespace tutti
+}  // namespace tutti::store

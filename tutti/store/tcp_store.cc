@@ -64,15 +64,15 @@ std::uint64_t random_client() {
   return client;
 }
 
-bool is(const wire::Frame& frame, wire::Kind kind) { return frame.kind == std::uint8_t(kind); }
+bool is(const store::wire::Frame& frame, store::wire::Kind kind) { return frame.kind == std::uint8_t(kind); }
 
 // Whether the server serves; from now on it knows this connection as the client's.
 Result<bool> open_session(int fd, std::uint64_t client, Deadline deadline) {
-  const std::string hello = wire::frame(wire::Kind::kSession, wire::body_of_client(client));
+  const std::string hello = store::wire::frame(store::wire::Kind::kSession, store::wire::body_of_client(client));
   TUTTI_TRY(transport::send_all(fd, std::as_bytes(std::span(hello)), deadline));
-  wire::FrameReader reader;
+  store::wire::FrameReader reader;
   while (true) {
-    if (const auto frame = TUTTI_TRY(reader.next())) return is(*frame, wire::Kind::kSession);
+    if (const auto frame = TUTTI_TRY(reader.next())) return is(*frame, store::wire::Kind::kSession);
     if (!TUTTI_TRY(transport::wait_readable(fd, deadline))) return deadline.error("the store does not answer");
     TUTTI_TRY(reader.read(fd));
   }
@@ -106,7 +106,8 @@ TcpStore::TcpStore(std::vector<transport::Address> servers, transport::Credentia
 
 TcpStore::~TcpStore() {
   if (client_ == 0 || !fd_) return;
-  const std::string goodbye = wire::frame(wire::Kind::kGoodbye);  // if it does not fit now, the server forgets us later
+  const std::string goodbye =
+      store::wire::frame(store::wire::Kind::kGoodbye);  // if it does not fit now, the server forgets us later
   (void)::send(fd_.get(), goodbye.data(), goodbye.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -166,10 +167,10 @@ transport::Address TcpStore::local_address() const {
 }
 
 Result<Watch> TcpStore::watch(const std::string& key, Deadline deadline, bool goes_over) {
-  const StoreRequest request{.op = Op::kGet, .keys = {key}};
-  TUTTI_TRY(check_request(request));
-  const std::string body = wire::body_of(request);
-  const std::string frame = wire::header(1, std::uint8_t(request.op), body.size()) + body;
+  const store::Request request{.op = store::Op::kGet, .keys = {key}};
+  TUTTI_TRY(store::check_request(request));
+  const std::string body = store::wire::body_of(request);
+  const std::string frame = store::wire::header(1, std::uint8_t(request.op), body.size()) + body;
   // A store of its own, so that the watch may live longer than this one.
   const auto places = goes_over ? servers_ : std::vector{server()};
   const std::shared_ptr<TcpStore> seeker(new TcpStore(places, credentials_, rank_));
@@ -189,9 +190,9 @@ Result<std::optional<std::string>> Watch::read() {
   while (true) {
     const bool got = TUTTI_TRY(reader_.read(fd_.get()));
     if (const auto frame = TUTTI_TRY(reader_.next())) {
-      if (is(*frame, wire::Kind::kStandby))
+      if (is(*frame, store::wire::Kind::kStandby))
         return Error{.code = Code::kPeerLost, .detail = "the store no longer serves"};
-      auto reply = TUTTI_TRY(wire::parse_reply(*frame));
+      auto reply = TUTTI_TRY(store::wire::parse_reply(*frame));
       if (reply.error) return *reply.error;
       if (reply.values.size() != 1) return Error{.code = Code::kCorrupt, .detail = "the store answered no value"};
       return std::optional(std::move(reply.values[0]));
@@ -226,13 +227,13 @@ Error TcpStore::break_off(Error error) {
 }
 
 Status TcpStore::send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline) {
-  std::string frame = wire::header(id, kind, body.size());
+  std::string frame = store::wire::header(id, kind, body.size());
   frame += body;
   return transport::send_all(fd_.get(), std::as_bytes(std::span(frame)), deadline);
 }
 
 // The next frame; none once the deadline has passed.
-Result<std::optional<wire::Frame>> TcpStore::receive(Deadline deadline, bool may_spin) {
+Result<std::optional<store::wire::Frame>> TcpStore::receive(Deadline deadline, bool may_spin) {
   static const bool has_cores = std::thread::hardware_concurrency() > 1;
   if (auto frame = TUTTI_TRY(reader_.next())) return frame;
   const bool spin = may_spin && has_cores && spin_.worth_it();
@@ -248,7 +249,7 @@ Result<std::optional<wire::Frame>> TcpStore::receive(Deadline deadline, bool may
     spin_.was_in_vain();
   }
   while (true) {
-    if (!TUTTI_TRY(transport::wait_readable(fd_.get(), deadline))) return std::optional<wire::Frame>();
+    if (!TUTTI_TRY(transport::wait_readable(fd_.get(), deadline))) return std::optional<store::wire::Frame>();
     TUTTI_TRY(reader_.read(fd_.get()));
     if (auto frame = TUTTI_TRY(reader_.next())) return frame;
   }
@@ -263,7 +264,7 @@ void TcpStore::Spin::was_in_vain() {
 
 // With several servers a lost connection is not the end: the call goes to the one that serves now, under its old id, by
 // which that one knows whether it was carried out already.
-Result<Reply> TcpStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
+Result<store::Reply> TcpStore::call(const store::Request& request, Deadline deadline, const Waiting& waiting) {
   const MutexLock lock(mutex_);
   if (broken_) return *broken_;
   const std::uint32_t id = next_id_++;
@@ -288,10 +289,10 @@ bool TcpStore::other_serves() {
 }
 
 // kPeerLost: this server cannot answer any more. After any other error but a timeout the connection is broken off.
-Result<Reply> TcpStore::converse(std::uint32_t id, const StoreRequest& request, Deadline deadline,
-                                 const Waiting& waiting) {
+Result<store::Reply> TcpStore::converse(std::uint32_t id, const store::Request& request, Deadline deadline,
+                                        const Waiting& waiting) {
   const bool has_successor = servers_.size() > 1;
-  const std::string body = wire::body_of(request);
+  const std::string body = store::wire::body_of(request);
   const auto fatal = [this](Error error) TUTTI_REQUIRES(mutex_) {
     return error.code == Code::kPeerLost ? error : break_off(std::move(error));
   };
@@ -302,7 +303,7 @@ Result<Reply> TcpStore::converse(std::uint32_t id, const StoreRequest& request, 
   if (has_successor) slice = std::min(slice, kSuspicion);
   auto next_report = now() + from_seconds(kReportEvery);
   while (true) {
-    const auto frame = receive(deadline.at_most(slice), !may_wait(request.op));
+    const auto frame = receive(deadline.at_most(slice), !store::may_wait(request.op));
     if (!frame.ok()) return fatal(frame.error());
     if (!*frame) {
       if (deadline.expired()) return give_up(id, request, deadline);
@@ -310,30 +311,31 @@ Result<Reply> TcpStore::converse(std::uint32_t id, const StoreRequest& request, 
       if (has_successor && other_serves()) sent = ask();
       if (sent.ok() && waiting && now() >= next_report) {
         next_report = now() + from_seconds(kReportEvery);
-        sent = send(id, std::uint8_t(wire::Kind::kProgress), {}, deadline);
+        sent = send(id, std::uint8_t(store::wire::Kind::kProgress), {}, deadline);
       }
       if (!sent.ok()) return fatal(sent.error());
       continue;
     }
-    if (is(**frame, wire::Kind::kStandby)) return Error{.code = Code::kPeerLost, .detail = "it no longer serves"};
+    if (is(**frame, store::wire::Kind::kStandby))
+      return Error{.code = Code::kPeerLost, .detail = "it no longer serves"};
     if ((*frame)->id != id) continue;  // the answer to a progress question may trail the reply of an earlier call
-    if (is(**frame, wire::Kind::kMissing)) {
-      const auto missing = wire::parse_missing(**frame);
+    if (is(**frame, store::wire::Kind::kMissing)) {
+      const auto missing = store::wire::parse_missing(**frame);
       if (!missing.ok()) return fatal(missing.error());
       if (waiting && !missing->ranks.empty()) waiting(missing->ranks, deadline.waited());
       continue;
     }
-    auto reply = wire::parse_reply(**frame);
+    auto reply = store::wire::parse_reply(**frame);
     if (!reply.ok()) return fatal(reply.error());
     return reply;
   }
 }
 
 // The deadline has passed. A reply that was under way already still counts.
-Result<Reply> TcpStore::give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> TcpStore::give_up(std::uint32_t id, const store::Request& request, Deadline deadline) {
   const Deadline grace = Deadline::after(kCancelGrace);
-  std::optional<Reply> crossed;
-  if (const Status sent = send(id, std::uint8_t(wire::Kind::kCancel), {}, grace); !sent.ok())
+  std::optional<store::Reply> crossed;
+  if (const Status sent = send(id, std::uint8_t(store::wire::Kind::kCancel), {}, grace); !sent.ok())
     return break_off(sent.error());
   while (true) {
     const auto frame = receive(grace, /*spin=*/false);
@@ -344,14 +346,14 @@ Result<Reply> TcpStore::give_up(std::uint32_t id, const StoreRequest& request, D
       return break_off(std::move(error));
     }
     if ((*frame)->id != id) continue;
-    if (is(**frame, wire::Kind::kCancelled)) {
+    if (is(**frame, store::wire::Kind::kCancelled)) {
       if (crossed) return *std::move(crossed);
-      const auto missing = wire::parse_missing(**frame);
+      const auto missing = store::wire::parse_missing(**frame);
       if (!missing.ok()) return break_off(missing.error());
       return timeout_error(request, *missing, deadline);
     }
-    if (is(**frame, wire::Kind::kMissing)) continue;
-    auto reply = wire::parse_reply(**frame);
+    if (is(**frame, store::wire::Kind::kMissing)) continue;
+    auto reply = store::wire::parse_reply(**frame);
     if (!reply.ok()) return break_off(reply.error());
     crossed = *std::move(reply);
   }

@@ -36,7 +36,7 @@ class Watch {
   Fd fd_;
   std::string key_, server_;
   Reopen reopen_;  // empty: there is no other place to go
-  wire::FrameReader reader_;
+  store::wire::FrameReader reader_;
 };
 
 // Threads: any; calls are made one after another (clone() for a second connection). A connection that is lost, or left
@@ -85,12 +85,13 @@ class TcpStore final : public Store {
   Status open(Deadline deadline) TUTTI_REQUIRES(mutex_);
   Result<Found> find(std::size_t first, std::size_t tries, std::uint64_t client, Deadline deadline) const;
 
-  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
-  Result<Reply> converse(std::uint32_t id, const StoreRequest& request, Deadline deadline, const Waiting& waiting)
-      TUTTI_REQUIRES(mutex_);
+  Result<store::Reply> call(const store::Request& request, Deadline deadline, const Waiting& waiting) override;
+  Result<store::Reply> converse(std::uint32_t id, const store::Request& request, Deadline deadline,
+                                const Waiting& waiting) TUTTI_REQUIRES(mutex_);
   Status send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline) TUTTI_REQUIRES(mutex_);
-  Result<std::optional<wire::Frame>> receive(Deadline deadline, bool may_spin) TUTTI_REQUIRES(mutex_);
-  Result<Reply> give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<std::optional<store::wire::Frame>> receive(Deadline deadline, bool may_spin) TUTTI_REQUIRES(mutex_);
+  Result<store::Reply> give_up(std::uint32_t id, const store::Request& request, Deadline deadline)
+      TUTTI_REQUIRES(mutex_);
   bool other_serves() TUTTI_REQUIRES(mutex_);
   Error break_off(Error error) TUTTI_REQUIRES(mutex_);
 
@@ -99,7 +100,7 @@ class TcpStore final : public Store {
   mutable Mutex mutex_;  // one call at a time
   Spin spin_ TUTTI_GUARDED_BY(mutex_);
   Fd fd_ TUTTI_GUARDED_BY(mutex_);
-  wire::FrameReader reader_ TUTTI_GUARDED_BY(mutex_);
+  store::wire::FrameReader reader_ TUTTI_GUARDED_BY(mutex_);
   std::uint32_t next_id_ TUTTI_GUARDED_BY(mutex_) = 1;
   std::optional<Error> broken_ TUTTI_GUARDED_BY(mutex_);
 

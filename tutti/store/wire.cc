@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace tutti::wire {
+namespace tutti::store::wire {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
@@ -96,7 +96,7 @@ std::string header(std::uint32_t id, std::uint8_t kind, std::size_t body_bytes) 
   return out;
 }
 
-std::string body_of(const StoreRequest& request) {
+std::string body_of(const Request& request) {
   std::string out;
   out.reserve(size_of(request.keys) + size_of(request.values) + 16);
   put(out, request.keys);
@@ -131,11 +131,11 @@ std::string body_of(const Missing& missing) {
 
 std::uint8_t kind_of(const Reply& reply) { return std::uint8_t(reply.error ? Kind::kFailure : Kind::kReply); }
 
-Result<StoreRequest> parse_request(const Frame& frame) {
+Result<Request> parse_request(const Frame& frame) {
   if (frame.kind < std::uint8_t(Op::kSet) || frame.kind > std::uint8_t(Op::kGatherAll))
     return corrupt("request: no such operation");
   Cursor cursor(frame.body);
-  StoreRequest request{.op = Op(frame.kind)};
+  Request request{.op = Op(frame.kind)};
   request.keys = cursor.strings(kMaxKeysPerCall);
   request.values = cursor.strings(kMaxKeysPerCall);
   request.number = cursor.number<std::int64_t>();
@@ -180,7 +180,7 @@ std::string frame(Kind kind, std::string_view body) {
   return out;
 }
 
-std::string frame_of_change(Origin origin, const StoreRequest& request) {
+std::string frame_of_change(Origin origin, const Request& request) {
   std::string body;
   put(body, origin.client);
   put(body, origin.number);
@@ -298,4 +298,4 @@ Result<std::optional<Frame>> FrameReader::next() {
   return std::optional<Frame>(frame);
 }
 
-}  // namespace tutti::wire
+}  // namespace tutti::store::wire

@@ -33,7 +33,7 @@
 
 #include "tutti/store/request.h"
 
-namespace tutti::wire {
+namespace tutti::store::wire {
 
 enum class Kind : std::uint8_t {
   kReply = 64,
@@ -73,13 +73,13 @@ struct Heartbeat {
 };
 
 std::string header(std::uint32_t id, std::uint8_t kind, std::size_t body_bytes);
-std::string body_of(const StoreRequest& request);
+std::string body_of(const Request& request);
 std::string body_of(const Reply& reply);  // of a failure if it holds an error
 std::string body_of(const Missing& missing);
 std::uint8_t kind_of(const Reply& reply);
 
 // A change or an answered barrier as whole frames; the rest as bodies.
-std::string frame_of_change(Origin origin, const StoreRequest& request);
+std::string frame_of_change(Origin origin, const Request& request);
 std::string frame_of_answered(std::span<const Origin> origins, const Reply& reply);
 std::string frame(Kind kind, std::string_view body = {});
 std::string body_of_client(std::uint64_t client);
@@ -87,7 +87,7 @@ std::string body_of(const Heartbeat& heartbeat);
 
 struct Change {
   Origin origin;
-  StoreRequest request;
+  Request request;
 };
 struct Answered {
   std::vector<Origin> origins;
@@ -99,7 +99,7 @@ Result<std::uint64_t> parse_client(const Frame& frame);
 Result<Heartbeat> parse_heartbeat(const Frame& frame);
 
 // kCorrupt where the bytes are not what they should be. Sizes are checked before anything is allocated for them.
-Result<StoreRequest> parse_request(const Frame& frame);
+Result<Request> parse_request(const Frame& frame);
 Result<Reply> parse_reply(const Frame& frame);
 Result<Missing> parse_missing(const Frame& frame);
 
@@ -116,4 +116,4 @@ class FrameReader {
   std::size_t begin_ = 0, end_ = 0;  // what is read and not yet taken
 };
 
-}  // namespace tutti::wire
+}  // namespace tutti::store::wire

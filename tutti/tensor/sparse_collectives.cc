@@ -47,8 +47,8 @@ void require_kind(const Group& group, const at::Tensor& tensor) {
     no(" is dense", "use all_reduce(), or tensor.to_sparse() where few elements are not zero");
   if (tensor.layout() != at::kSparse) no(" is not sparse by coordinates", "convert it with tensor.to_sparse()");
   if (!tensor.device().is_cpu()) no(" is not on the CPU", "move it with tensor.to(torch::kCPU)");
-  if (tensor.dim() > kMostSparseDimensions)
-    no(fmt::format(" has {} dimensions; expected at most {}", tensor.dim(), kMostSparseDimensions),
+  if (tensor.dim() > comm::kMostSparseDimensions)
+    no(fmt::format(" has {} dimensions; expected at most {}", tensor.dim(), comm::kMostSparseDimensions),
        "use a tensor of fewer");
 }
 
@@ -57,7 +57,7 @@ void require_op(const Group& group, DType dtype, Reduction op) {
     refuse(group, Code::kInvalidArgument,
            fmt::format("{} of sparse tensors would need the elements that are not stored", name(op.op)),
            "use sum, avg or premul_sum, or all_reduce() with tensor.to_dense()");
-  if (const Status status = check_reduction(dtype, op.op); !status.ok())
+  if (const Status status = comm::check_reduction(dtype, op.op); !status.ok())
     refuse(group, status.error().code, status.error().detail, "use sum, which every type has");
   if (op.op == ReduceOp::kPremulSum && !std::isfinite(op.factor))
     refuse(group, Code::kInvalidArgument, fmt::format("the factor of premul_sum is {}", op.factor),
@@ -128,7 +128,7 @@ Entries added_up(const Entries& entries, std::vector<std::int64_t> runs) {
       if (bytes == 0) continue;
       std::memcpy(to + k * bytes, from + std::size_t(order[firsts[k]]) * bytes, bytes);
       for (std::size_t i = firsts[k] + 1; i < past; ++i)
-        reduce_pair(values.dtype, ReduceOp::kSum, to + k * bytes, from + std::size_t(order[i]) * bytes, width);
+        comm::reduce_pair(values.dtype, ReduceOp::kSum, to + k * bytes, from + std::size_t(order[i]) * bytes, width);
     }
   };
   at::parallel_for(0, sizes[0], std::int64_t(kGrain / (width + 1) + 1), add);
@@ -149,17 +149,18 @@ struct PendingSparse::State {
   TensorWork announcing;    // goes first
   at::Tensor result{};
 
-  std::vector<SparseMetadata> gathered() const;  // by rank
-  void require_alike(const std::vector<SparseMetadata>& all) const;
+  std::vector<comm::SparseMetadata> gathered() const;  // by rank
+  void require_alike(const std::vector<comm::SparseMetadata>& all) const;
   void exchange();
 };
 
-std::vector<SparseMetadata> PendingSparse::State::gathered() const {
-  std::vector<SparseMetadata> all;
+std::vector<comm::SparseMetadata> PendingSparse::State::gathered() const {
+  std::vector<comm::SparseMetadata> all;
   for (int r = 0; r < group.size(); ++r) {
     const std::int64_t* const row =
-        all_metadata.data_ptr<std::int64_t>() + std::int64_t(r) * std::int64_t(kSparseMetadata);
-    const auto metadata = parse_sparse_metadata(std::span<const std::int64_t, kSparseMetadata>(row, kSparseMetadata));
+        all_metadata.data_ptr<std::int64_t>() + std::int64_t(r) * std::int64_t(comm::kSparseMetadata);
+    const auto metadata =
+        comm::parse_sparse_metadata(std::span<const std::int64_t, comm::kSparseMetadata>(row, comm::kSparseMetadata));
     if (!metadata.ok()) refuse(group, metadata.error().code, metadata.error().detail, metadata.error().hint, r);
     all.push_back(*metadata);
   }
@@ -167,7 +168,7 @@ std::vector<SparseMetadata> PendingSparse::State::gathered() const {
 }
 
 // Of ranks that differ one is named, the same on all.
-void PendingSparse::State::require_alike(const std::vector<SparseMetadata>& all) const {
+void PendingSparse::State::require_alike(const std::vector<comm::SparseMetadata>& all) const {
   std::size_t with_entries = all.size();  // the first that has any
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].entries > 0 && with_entries == all.size()) with_entries = r;
@@ -184,9 +185,9 @@ void PendingSparse::State::require_alike(const std::vector<SparseMetadata>& all)
 namespace {
 
 // That of who has entries: others may say what they like.
-std::int64_t sparse_dimensions(const std::vector<SparseMetadata>& all) {
+std::int64_t sparse_dimensions(const std::vector<comm::SparseMetadata>& all) {
   std::int64_t most = 0;
-  for (const SparseMetadata& metadata : all) {
+  for (const comm::SparseMetadata& metadata : all) {
     if (metadata.entries > 0) return metadata.sparse_dimensions;
     most = std::max(most, metadata.sparse_dimensions);
   }
@@ -198,7 +199,7 @@ std::int64_t sparse_dimensions(const std::vector<SparseMetadata>& all) {
 void PendingSparse::State::exchange() {
   const at::NoGradGuard no_grad;
   announcing.get();
-  const std::vector<SparseMetadata> announced = gathered();
+  const std::vector<comm::SparseMetadata> announced = gathered();
   require_alike(announced);
   const std::int64_t sparse = sparse_dimensions(announced);
   std::vector<std::int64_t> value_sizes(sizes.begin() + sparse, sizes.end()), runs;
@@ -246,12 +247,12 @@ PendingSparse all_reduce_sparse_async(const Group& group, const at::Tensor& tens
   if (op.op == ReduceOp::kPremulSum) mine.values = at::mul(mine.values, op.factor);
   if (!tensor.is_coalesced()) mine = added_up(mine, {});
 
-  const SparseRow metadata = to_row({.entries = mine.count(),
-                                     .dtype = dtype,
-                                     .op = op.op,
-                                     .sparse_dimensions = tensor.sparse_dim(),
-                                     .sizes = tensor.sizes()});
-  const auto width = std::int64_t(kSparseMetadata);
+  const comm::SparseRow metadata = comm::to_row({.entries = mine.count(),
+                                                 .dtype = dtype,
+                                                 .op = op.op,
+                                                 .sparse_dimensions = tensor.sparse_dim(),
+                                                 .sizes = tensor.sizes()});
+  const auto width = std::int64_t(comm::kSparseMetadata);
   const auto own_metadata = at::tensor(at::ArrayRef<std::int64_t>(metadata), at::kLong).view({1, width}),
              all_metadata = at::empty({group.size(), width}, at::kLong);
   const std::shared_ptr<PendingSparse::State> state(

@@ -91,7 +91,7 @@ void compare(const Group& world, const Sizes& sizes, int sparse, at::ScalarType 
   const auto given = brought.sparse();
   const auto dtype = checked_bytes(brought.values, "values").dtype;
   for (const auto op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kPremulSum}) {
-    if (!check_reduction(dtype, op).ok()) continue;
+    if (!comm::check_reduction(dtype, op).ok()) continue;
     const Reduction reduction(op, op == ReduceOp::kPremulSum ? world.rank() + 1 : 1);
     auto dense = dense_of(given);
     all_reduce(world, dense, reduction);

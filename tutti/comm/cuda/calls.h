@@ -13,7 +13,7 @@ class Calls {
  public:
   struct Setup {
     int rank = 0, size = 1;
-    Heap* heap = nullptr;  // of the rank; null: none
+    comm::Heap* heap = nullptr;  // of the rank; null: none
     StartOnHost start_on_host;
   };
   explicit Calls(Setup setup) : setup_(std::move(setup)) {}

@@ -24,7 +24,7 @@ struct Pinned {
 // Thread-safe. Returns memory to the system only when it is destroyed.
 class Pool {
  public:
-  Pool(const Runtime& runtime, Heap* heap) : runtime_(runtime), heap_(heap) {}
+  Pool(const Runtime& runtime, comm::Heap* heap) : runtime_(runtime), heap_(heap) {}
   ~Pool();
   Pool(const Pool&) = delete;
 
@@ -36,7 +36,7 @@ class Pool {
 
  private:
   const Runtime& runtime_;
-  Heap* const heap_;
+  comm::Heap* const heap_;
   Mutex mutex_;
   std::multimap<std::size_t, Pinned> free_ TUTTI_GUARDED_BY(mutex_);  // by size
   std::vector<std::pair<int, void*>> streams_ TUTTI_GUARDED_BY(mutex_);

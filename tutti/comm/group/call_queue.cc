@@ -149,7 +149,7 @@ Status CallQueue::run_inline(comm::StartedOperation started, const Request& requ
       return hand_over(std::move(started), request, sequence, deadline_of(request));
     }
     if (*progress == comm::Progress::kDone) {
-      if (FlightRing* const record = flight(request.kind)) record->ended(sequence, true);
+      if (trace::FlightRing* const record = flight(request.kind)) record->ended(sequence, true);
       started.owned.reset();  // with the lock: operations share what they are made of
       unlock();
       return {};
@@ -241,7 +241,7 @@ void CallQueue::enqueue(std::span<const std::shared_ptr<Submission>> submissions
     for (const auto& submission : submissions) {
       const Kind kind = submission->request.kind;
       submission->sequence = sequence(kind).fetch_add(1) + 1;
-      if (FlightRing* const record = flight(kind))
+      if (trace::FlightRing* const record = flight(kind))
         record->scheduled(submission->sequence,
                           flight_call(submission->request, submission->site, FlightPath::kNotYetKnown));
       fresh_.push_back(submission);
@@ -433,7 +433,7 @@ bool CallQueue::start(Submission& submission) {
                ? setup_.paths->start(request, submission.sequence)
                : setup_.paths->start_on_device(request, submission.sequence, std::move(submission.ready));
   });
-  if (FlightRing* const record = flight(request.kind))
+  if (trace::FlightRing* const record = flight(request.kind))
     record->started(submission.sequence, flight_shape(request, setup_.paths->flight_path(request)));
   if (!started.ok()) {
     fail(request, submission.sequence, {.error = started.error()});
@@ -514,7 +514,7 @@ bool CallQueue::end_all() {
 void CallQueue::finish(Submission& submission, Status result) {
   submission.result = std::move(result);
   const Kind kind = submission.request.kind;
-  if (FlightRing* const record = flight(kind)) record->ended(submission.sequence, submission.result.ok());
+  if (trace::FlightRing* const record = flight(kind)) record->ended(submission.sequence, submission.result.ok());
   if (is_tracing() && submission.traced_since != Clock::time_point{} && !is_point_to_point(kind))
     record_span(setup_.lane, name(kind), to_string(submission.request), submission.traced_since, now());
   submission.owned.reset();

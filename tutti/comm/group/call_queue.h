@@ -133,8 +133,8 @@ class CallQueue {
     Duration limit{};         // of a call that does not bring its own
     Duration hang_warning{};  // when to warn
     SpinPolicy spin;
-    FlightRing* flight[2] = {};  // where collectives, and sends and receives, are recorded; null: nowhere
-    Paths* paths = nullptr;      // start calls; null: each call comes with its operation
+    trace::FlightRing* flight[2] = {};  // where collectives, and sends and receives, are recorded; null: nowhere
+    Paths* paths = nullptr;             // start calls; null: each call comes with its operation
     ProgressThread* progress_thread = nullptr;  // null: other threads drive
   };
 
@@ -146,7 +146,7 @@ class CallQueue {
   // The numbers of collectives, or of sends and receives: that of the call begun last.
   std::atomic<std::uint64_t>& sequence(Kind kind) { return sequences_[is_point_to_point(kind)]; }
   std::uint64_t last_sequence(Kind kind) const { return sequences_[is_point_to_point(kind)].load(); }
-  FlightRing* flight(Kind kind) const { return setup_.flight[is_point_to_point(kind)]; }
+  trace::FlightRing* flight(Kind kind) const { return setup_.flight[is_point_to_point(kind)]; }
   const SpinPolicy& spin() const { return setup_.spin; }
 
   // For a call on the caller's stack. The holder may still be at the end of the last call: tries for a moment.

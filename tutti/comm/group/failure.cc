@@ -71,7 +71,7 @@ void Failure::conclude() {
   if (error.group.empty()) error.group = spec_.name;
   if (error.rank < 0) error.rank = spec_.rank;
   if (trouble.is_overdue) diagnosis_.add_stopped(error);
-  process_.write_flight(FlightRecorder::Why::kFailure, to_string(error));
+  process_.write_flight(trace::FlightRecorder::Why::kFailure, to_string(error));
   const bool is_peer_known = error.code == Code::kPeerLost && error.peer >= 0;
   if (!peers_.are_all_here()) {
     diagnosis_.announce_end(error.operation);

@@ -2,7 +2,7 @@
 
 #include "tutti/comm/group/group_state.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 std::string path_name(FlightPath way) {
@@ -24,12 +24,12 @@ std::string path_name(FlightPath way) {
     case FlightPath::kPlan:
       break;
   }
-  return name(comm::Algorithm(int(way) - int(FlightPath::kPlan)));
+  return name(Algorithm(int(way) - int(FlightPath::kPlan)));
 }
 
 }  // namespace
 
-void describe_flight_call(const FlightCall& call, FlightOperation& o) {
+void describe_flight_call(const trace::FlightCall& call, trace::FlightOperation& o) {
   constexpr std::string_view kCount = "[0]";
   Request r;
   r.kind = Kind(call.shape >> 48 & 0xff);
@@ -51,12 +51,16 @@ void describe_flight_call(const FlightCall& call, FlightOperation& o) {
   o.way = path_name(FlightPath(call.shape >> 56));
 }
 
+}  // namespace tutti::comm
+
+namespace tutti {
+
 Result<std::string> write_flight_record(const Group& group, const std::string& reason) {
-  FlightRecorder* const flight = group.state().process().flight.get();
+  trace::FlightRecorder* const flight = group.state().process().flight.get();
   if (!flight)
     return Error{.code = Code::kUnsupported,
                  .detail = "there is no flight record: TUTTI_FLIGHT_SIZE is 0, or this is a world of one"};
-  return flight->write(FlightRecorder::Why::kAsked, reason);
+  return flight->write(trace::FlightRecorder::Why::kAsked, reason);
 }
 
 }  // namespace tutti

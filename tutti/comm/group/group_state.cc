@@ -10,7 +10,7 @@
 namespace tutti::comm {
 namespace {
 
-std::shared_ptr<FlightTrack> record(const Process& process, const GroupSpec& spec) {
+std::shared_ptr<trace::FlightTrack> record(const Process& process, const GroupSpec& spec) {
   if (!process.flight || spec.size() == 1) return nullptr;
   return process.flight->add({.id = spec.id, .name = spec.name, .rank = spec.rank, .global_ranks = spec.global_ranks});
 }
@@ -98,7 +98,7 @@ Status GroupState::run(const Request& request, CallSite at) {
 // On an idle queue, by the thread that calls.
 Status GroupState::run_inline(const Request& request, CallSite at) {
   std::atomic<std::uint64_t>& last = queue_.sequence(request.kind);
-  FlightRing* const flight = queue_.flight(request.kind);
+  trace::FlightRing* const flight = queue_.flight(request.kind);
   if (comm::DirectChannel* const direct = paths_.direct(); direct && !is_point_to_point(request.kind)) {
     comm::InlineCall call = comm::try_inline(*direct, request, queue_.spin().pauses, flight, last, at);
     if (call.done) {
@@ -249,7 +249,7 @@ Status GroupState::why_ended(const Request& request) {
 // does not seem to have stayed away.
 Status GroupState::turn_away(const Request& request, CallSite at) {
   if (failure_.has_begun()) return failure_.status();
-  FlightRing* const flight = queue_.flight(request.kind);
+  trace::FlightRing* const flight = queue_.flight(request.kind);
   const std::uint64_t sequence = queue_.last_sequence(request.kind) + 1;
   if (flight) flight->started(sequence, flight_call(request, at, FlightPath::kNotYetKnown));
   const Status failed = why_ended(request);

@@ -82,7 +82,7 @@ class GroupState final : private CallQueue::Owner {
   const Spec spec_;
   const Duration limit_;
   std::atomic<std::uint64_t> children_{0};
-  const std::shared_ptr<FlightTrack> flight_;                  // null: off, or a group of one
+  const std::shared_ptr<trace::FlightTrack> flight_;           // null: off, or a group of one
   comm::Blockers blockers_ TUTTI_GUARDED_BY(queue_.driver());  // in check()
 
   const Peers peers_;

@@ -90,15 +90,16 @@ void Process::fault_arrived(const std::string& text) {
   }
   has_fault_.store(true, std::memory_order_release);
   if (progress_thread) progress_thread->notify();
-  write_flight(FlightRecorder::Why::kFailure, text);  // this rank may be in no call, and learn of it nowhere else
+  write_flight(trace::FlightRecorder::Why::kFailure,
+               text);  // this rank may be in no call, and learn of it nowhere else
 }
 
-void Process::write_flight(FlightRecorder::Why why, const std::string& reason) {
+void Process::write_flight(trace::FlightRecorder::Why why, const std::string& reason) {
   if (!flight) return;
   const auto path = flight->write(why, reason);
   if (!path.ok()) {
     log::warn(to_string(path.error()));
-  } else if (!launcher || why == FlightRecorder::Why::kAsked) {  // tutti run says it once for all ranks
+  } else if (!launcher || why == trace::FlightRecorder::Why::kAsked) {  // tutti run says it once for all ranks
     log::info("the flight record of this rank is " + *path + "; to compare all ranks: tutti flight " +
               flight->options().folder);
   }

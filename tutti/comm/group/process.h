@@ -55,13 +55,13 @@ struct Process {
   std::optional<LinkCost> given_network;  // TUTTI_NETWORK of rank 0: the network between hosts; none: it is measured
   Network network;                        // by which plans are chosen, the same on every rank; made with the world
 
-  std::unique_ptr<Store> store;            // null in a world of one
-  std::unique_ptr<Store> launcher;         // where tutti run reports a fault; null without it
-  std::shared_ptr<void> keep_alive;        // what the store needs: the server, on the rank that serves it
-  std::unique_ptr<ProgressPage> page;      // what this rank does, for its agent; null without one
-  std::unique_ptr<FlightRecorder> flight;  // null: off; some of it is in the page
-  std::unique_ptr<transport::Host> host;   // null where no other rank shares this machine's memory
-  std::unique_ptr<Heap> heap;              // in host->arena()
+  std::unique_ptr<Store> store;                   // null in a world of one
+  std::unique_ptr<Store> launcher;                // where tutti run reports a fault; null without it
+  std::shared_ptr<void> keep_alive;               // what the store needs: the server, on the rank that serves it
+  std::unique_ptr<trace::ProgressPage> page;      // what this rank does, for its agent; null without one
+  std::unique_ptr<trace::FlightRecorder> flight;  // null: off; some of it is in the page
+  std::unique_ptr<transport::Host> host;          // null where no other rank shares this machine's memory
+  std::unique_ptr<Heap> heap;                     // in host->arena()
   comm::LeftGroups left_groups;
   std::unique_ptr<transport::TcpTransport> tcp;
   // Instead, where ranks are threads: this rank's end of a link to a global rank of another host, of those that have
@@ -93,7 +93,7 @@ struct Process {
   void lost(int global_rank);
   std::vector<int> lost_ranks() const;
   // Writes the flight record, if there is one; one that cannot be written is logged.
-  void write_flight(FlightRecorder::Why why, const std::string& reason);
+  void write_flight(trace::FlightRecorder::Why why, const std::string& reason);
   // The launcher or another rank reports a fault. Ends every group.
   void fault_arrived(const std::string& text);
   // The fault that arrived, if any. Any thread.

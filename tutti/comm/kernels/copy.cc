@@ -10,7 +10,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace tutti {
+namespace tutti::comm {
 
 void stream_bytes(void* to, const void* from, std::size_t bytes) {
 #ifdef __SSE2__
@@ -51,4 +51,4 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
   fence_streams();
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -2,7 +2,7 @@
 // Copy functions for the shared-memory paths.
 #include <cstddef>
 
-namespace tutti {
+namespace tutti::comm {
 
 // Like memcpy, but from kStreamFrom bytes on it bypasses the caches with non-temporal stores. This suits outputs that
 // are not read soon. Ends with a store fence. The ranges must not overlap; for 0 bytes they may be null.
@@ -14,4 +14,4 @@ void copy_bytes(void* to, const void* from, std::size_t bytes);
 void stream_bytes(void* to, const void* from, std::size_t bytes);
 void fence_streams();
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -2,7 +2,7 @@
 
 #include "tutti/comm/kernels/loops.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 const auto kStretch = kernels::widest_loops().all_finite;
@@ -17,4 +17,4 @@ bool all_finite(DType dtype, const void* data, std::size_t count) {
   return kStretch(dtype, data, count);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

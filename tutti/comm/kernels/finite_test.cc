@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "tutti/base/cpu_dispatch.h"
-#include "tutti/base/cpu_dispatch.h"
 #include "tutti/comm/kernels/reduce_isa.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 struct Look {
@@ -70,4 +69,4 @@ TEST(AllFinite, IntegersAreAlwaysFinite) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -10,7 +10,7 @@
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/loops.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 const auto kLoop = kernels::widest_loops().reduce;
@@ -99,4 +99,4 @@ Status check_reduction(DType dtype, ReduceOp op) {
   return {};
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -8,7 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/request.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 // into[i] = into[i] op other[i]
 void reduce_pair(DType dtype, ReduceOp op, void* into, const void* other, std::size_t count);
@@ -29,4 +29,4 @@ void divide(DType dtype, void* data, std::size_t count, int divisor);
 // integers. premul_sum supports floating and complex types only. Complex types support only sum, avg and premul_sum.
 Status check_reduction(DType dtype, ReduceOp op);
 
-}  // namespace tutti
+}  // namespace tutti::comm

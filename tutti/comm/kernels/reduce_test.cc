@@ -15,7 +15,7 @@
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/reduce_isa.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 struct Loop {
@@ -216,4 +216,4 @@ TEST(Copy, EveryLengthAndOffset) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

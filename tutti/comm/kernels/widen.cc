@@ -2,7 +2,7 @@
 
 #include "tutti/base/float16.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 template <class From, class To, class Convert>
@@ -28,4 +28,4 @@ void narrow(DType dtype, const float* from, void* to, std::size_t count) {
     convert<float, BFloat16>(from, to, count, [](float value) { return to_bfloat16(value); });
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

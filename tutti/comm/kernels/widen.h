@@ -4,10 +4,10 @@
 
 #include "tutti/base/dtype.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 constexpr bool is_16_bit_float(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 void widen(DType from_dtype, const void* from, float* to, std::size_t count);
 void narrow(DType to_dtype, const float* from, void* to, std::size_t count);
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -26,7 +26,7 @@ bool meet_soon(const DirectChannel& channel, std::uint64_t word, int& tries) {
 }
 
 // Called after the post, while the peers' lines are in transit.
-void put_on_record(InlineCall& call, const Request& r, FlightRing* flight, std::atomic<std::uint64_t>& sequence,
+void put_on_record(InlineCall& call, const Request& r, trace::FlightRing* flight, std::atomic<std::uint64_t>& sequence,
                    CallSite at) {
   call.sequence = sequence.fetch_add(1, std::memory_order_relaxed) + 1;
   if (flight) flight->started(call.sequence, flight_call(r, at, FlightPath::kDirect));
@@ -34,8 +34,8 @@ void put_on_record(InlineCall& call, const Request& r, FlightRing* flight, std::
 
 // An all_reduce of a few KiB between arenas, with the protocol of DirectOperation, which may take over after either
 // barrier.
-InlineCall try_inline_sum(DirectChannel& channel, const Request& r, std::size_t bytes, int tries, FlightRing* flight,
-                          std::atomic<std::uint64_t>& sequence, CallSite at) {
+InlineCall try_inline_sum(DirectChannel& channel, const Request& r, std::size_t bytes, int tries,
+                          trace::FlightRing* flight, std::atomic<std::uint64_t>& sequence, CallSite at) {
   const int rank = channel.rank(), size = channel.size();
   const std::uint64_t slots = channel.slots_if_there();
   const std::uint64_t in = channel.place_of(r.in, bytes), out = r.out == r.in ? in : channel.place_of(r.out, bytes);
@@ -70,7 +70,7 @@ InlineCall try_inline_sum(DirectChannel& channel, const Request& r, std::size_t 
 
 }  // namespace
 
-InlineCall try_inline(DirectChannel& channel, const Request& r, int tries, FlightRing* flight,
+InlineCall try_inline(DirectChannel& channel, const Request& r, int tries, trace::FlightRing* flight,
                       std::atomic<std::uint64_t>& sequence, CallSite at) {
   const int rank = channel.rank(), size = channel.size();
   const std::size_t bytes = contributed(r, size);

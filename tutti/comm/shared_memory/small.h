@@ -39,7 +39,7 @@ inline ElementRange own_slice(std::size_t count, std::size_t element, int rank, 
   return {cut(std::size_t(rank)), cut(std::size_t(rank) + 1)};
 }
 // A posted call takes the next number after `sequence`, and is recorded in `flight` under it (null: not recorded).
-InlineCall try_inline(DirectChannel& channel, const Request& request, int tries, FlightRing* flight,
+InlineCall try_inline(DirectChannel& channel, const Request& request, int tries, trace::FlightRing* flight,
                       std::atomic<std::uint64_t>& sequence, CallSite at);
 
 }  // namespace tutti::comm

@@ -47,7 +47,7 @@ Status Attempt::start(const Environment& environment) {
 
 // The rank whose absence made this one fail, or that ended its group; -1: it may have failed by itself.
 int Attempt::missed_by(const Worker& failed) {
-  const RankProgress progress = failed.progress().read_brief();
+  const trace::RankProgress progress = failed.progress().read_brief();
   if (progress.lost >= 0 || !progress.echoes) return progress.lost;
   for (const Worker& other : workers_)
     if (const int lost = other.progress().read_brief().lost; lost >= 0) return lost;
@@ -90,7 +90,7 @@ std::optional<Fault> Attempt::missing_init() {
   if (absent == workers_.end()) return {};
   for (const Worker& worker : workers_) {
     if (!worker.alive()) continue;
-    const RankProgress waits = worker.progress().read_brief();
+    const trace::RankProgress waits = worker.progress().read_brief();
     if (!waits.called || waits.joined) continue;
     const std::string text = fault_text(absent->end(), spec_.host) + " and never called tutti::init(), where rank " +
                              std::to_string(worker.rank()) + " waits for it";

@@ -150,7 +150,7 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
     error_file = spec.error_files + "rank_" + std::to_string(rank) + ".json";
   }
   if (!error_file.empty()) (void)unlink(error_file.c_str());  // of an earlier attempt
-  auto made_page = ProgressPage::create();
+  auto made_page = trace::ProgressPage::create();
   if (!made_page.ok() && local_rank == 0)
     consoles.say("the ranks cannot be monitored: " + to_string(made_page.error()));
   Fd page = made_page.ok() ? *std::move(made_page) : Fd();

@@ -40,7 +40,7 @@ class Worker {
   const std::string& error_file() const { return error_file_; }       // TORCHELASTIC_ERROR_FILE; may be empty
 
   // What the rank is doing, or did before its end.
-  ProgressReader progress() const { return ProgressReader(page_.get()); }
+  trace::ProgressReader progress() const { return trace::ProgressReader(page_.get()); }
 
   // wait4() has reaped it. `most_resident`: its peak memory in bytes. Reads the rest of its output.
   void ended(Exit exit, std::uint64_t most_resident);

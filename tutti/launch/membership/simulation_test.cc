@@ -202,10 +202,10 @@ TEST(Simulation, WhateverHappensTheJobStaysOne) {
 TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
   constexpr int kAgents = 10000;
   const Limits limits{.min = kAgents / 2, .max = kAgents};
-  Table table;
+  store::Table table;
   Time now{seconds(1000)};
   MembershipTable membership(limits, "0", now);
-  std::vector<Table::Answer> answers;
+  std::vector<store::Table::Answer> answers;
   std::vector<int> nodes(kAgents, -1), rounds(kAgents, -1);
   const auto come = [&](int i, int visit) {
     const JoinRequest request{.id = std::to_string(i),
@@ -214,15 +214,15 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
                               .max = limits.max,
                               .last_round = visit - 1,
                               .note = {.ranks = 8, .host = "host-" + std::to_string(i), .address = "10.1.2.3"}};
-    table.submit(Table::Ticket(1'000'000 + i), {.op = Op::kPush, .keys = {keys::inbox(0)}, .values = {encode(request)}},
-                 answers);
-    table.submit(Table::Ticket(2'000'000 + i), {.op = Op::kGet, .keys = {keys::assignment(request.id, visit)}},
-                 answers);
+    table.submit(store::Table::Ticket(1'000'000 + i),
+                 {.op = store::Op::kPush, .keys = {keys::inbox(0)}, .values = {encode(request)}}, answers);
+    table.submit(store::Table::Ticket(2'000'000 + i),
+                 {.op = store::Op::kGet, .keys = {keys::assignment(request.id, visit)}}, answers);
   };
   const auto coordinate = [&](int count) {
     for (int i = 0; i < count; ++i) {
-      std::vector<Table::Answer> popped;
-      table.submit(1, {.op = Op::kPop, .keys = {keys::inbox(0)}}, popped);
+      std::vector<store::Table::Answer> popped;
+      table.submit(1, {.op = store::Op::kPop, .keys = {keys::inbox(0)}}, popped);
       ASSERT_EQ(popped.size(), 1u);
       auto request = parse_join_request(popped[0].reply.values[0]);
       ASSERT_TRUE(request);
@@ -230,16 +230,16 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
     }
     for (const MembershipStep& step : membership.take()) {
       if (step.kind != MembershipStep::Kind::kComplete) continue;
-      std::vector<Table::Answer> done;
+      std::vector<store::Table::Answer> done;
       table.submit(1,
-                   {.op = Op::kSet,
+                   {.op = store::Op::kSet,
                     .keys = {keys::participants(step.participants.round)},
                     .values = {encode(step.participants)}},
                    done);
       for (std::size_t node = 0; node < step.participants.nodes.size(); ++node) {
         const JoinRequest& request = step.participants.nodes[node];
         table.submit(2,
-                     {.op = Op::kSet,
+                     {.op = store::Op::kSet,
                       .keys = {keys::assignment(request.id, request.visit)},
                       .values = {encode(Assignment{.round = step.participants.round, .node = int(node)})}},
                      answers);
@@ -247,15 +247,15 @@ TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
     }
   };
   const auto read_assignments = [&] {
-    for (const Table::Answer& answer : answers) {
-      for (const Table::Ticket ticket : answer.tickets) {
+    for (const store::Table::Answer& answer : answers) {
+      for (const store::Table::Ticket ticket : answer.tickets) {
         if (ticket < 2'000'000) continue;
         const auto assignment = parse_assignment(answer.reply.values.at(0));
         ASSERT_TRUE(assignment);
         const std::size_t agent = std::size_t(ticket - 2'000'000);
         nodes[agent] = assignment->node, rounds[agent] = assignment->round;
-        std::vector<Table::Answer> read;
-        table.submit(3, {.op = Op::kGet, .keys = {keys::participants(assignment->round)}}, read);
+        std::vector<store::Table::Answer> read;
+        table.submit(3, {.op = store::Op::kGet, .keys = {keys::participants(assignment->round)}}, read);
         ASSERT_EQ(read.size(), 1u);
       }
     }

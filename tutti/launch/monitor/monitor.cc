@@ -31,7 +31,7 @@ std::string message_of(const Worker& worker) {
 }
 
 // Steps a second, averaged over some seconds.
-double smoothed_rate(double rate, const RankProgress& before, const RankProgress& after) {
+double smoothed_rate(double rate, const trace::RankProgress& before, const trace::RankProgress& after) {
   constexpr double kOver = 5;  // seconds
   const double seconds = double(after.read_at - before.read_at) * 1e-9;
   if (before.pid != after.pid || seconds <= 0 || after.steps < before.steps) return 0;
@@ -89,9 +89,9 @@ void Monitor::observe(Worker& worker, WatchedRank& watched) {
   watched.seen.rank = worker.rank();
   watched.seen.alive = worker.alive();
   if (!worker.alive()) return;
-  const RankProgress before = std::move(watched.seen.progress);
+  const trace::RankProgress before = std::move(watched.seen.progress);
   watched.seen.progress = worker.progress().read_brief();
-  const RankProgress& progress = watched.seen.progress;
+  const trace::RankProgress& progress = watched.seen.progress;
   if (progress.progress_mark != before.progress_mark) watched.moved = now();
   watched.steps_a_second = smoothed_rate(watched.steps_a_second, before, progress);
   const bool was_suspended = watched.seen.suspended;
@@ -155,7 +155,7 @@ void Monitor::check_for_hang(Workers& workers) {
 Hang Monitor::finish_hang(Workers& workers) {
   const std::unique_ptr<Stacks> stacks = std::move(stacks_);
   const auto deadline = Deadline::after(kNamesLimit);
-  Status written = make_flight_folder(folder_);
+  Status written = trace::make_flight_folder(folder_);
   for (Worker& worker : workers) {
     const int rank = worker.rank();
     short_stacks_[rank] = stacks->short_stack(rank, deadline);
@@ -180,7 +180,7 @@ std::vector<RankStatus> Monitor::status(Workers& workers) const {
   for (Worker& worker : workers) {
     const WatchedRank watched = index < ranks_.size() ? ranks_[index] : WatchedRank{};
     ++index;
-    const RankProgress progress = worker.progress().read_brief();
+    const trace::RankProgress progress = worker.progress().read_brief();
     RankStatus rank{.rank = worker.rank(), .pid = worker.pid()};
     rank.state = !worker.alive()              ? worker.end().exit.ok() ? "ended" : "failed"
                  : is_suspended(worker.pid()) ? "stopped"
@@ -238,7 +238,7 @@ std::string Monitor::memory_text(const WorkerEnd& culprit, bool out_of_memory) c
 }
 
 void Monitor::complete(Failure& failure, Workers& workers) const {
-  const auto seen_as = [&](const RankProgress& progress) {
+  const auto seen_as = [&](const trace::RankProgress& progress) {
     return LastActivity{
         .step = progress.step, .doing = activity_text(progress, options_.describe), .alarm = progress.alarm};
   };
@@ -247,14 +247,14 @@ void Monitor::complete(Failure& failure, Workers& workers) const {
   for (Worker& worker : workers) {
     if (worker.rank() != failure.culprit.rank) {
       if (worker.end().exit.ok()) continue;
-      const RankProgress last = worker.progress().read_brief();
+      const trace::RankProgress last = worker.progress().read_brief();
       LastActivity& seen = failure.others[worker.rank()];
       seen.message = message_of(worker);
       seen.for_others = last.echoes || (last.lost >= 0 && last.lost != worker.rank());
       continue;
     }
     // A dead rank is described by its last page; one that hangs, as it was found.
-    RankProgress last = worker.progress().read();
+    trace::RankProgress last = worker.progress().read();
     for (const RankSeen& rank : frozen_)
       if (hangs_ && rank.rank == worker.rank()) last = rank.progress;
     failure.seen = seen_as(last);

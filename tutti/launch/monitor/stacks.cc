@@ -204,7 +204,7 @@ std::vector<std::string> of_the_program(std::vector<std::string> lines) {
   return lines;
 }
 
-std::vector<std::string> backtrace_lines(const ProgressFrames& stack, Deadline deadline) {
+std::vector<std::string> backtrace_lines(const trace::ProgressFrames& stack, Deadline deadline) {
   std::vector<FileOffset> places;
   std::map<std::string, std::vector<std::size_t>> of_file;
   for (std::size_t i = 0; i < stack.frames.size(); ++i) {
@@ -280,7 +280,7 @@ bool Stacks::over() {
 std::vector<std::string> Stacks::short_stack(int rank, Deadline deadline) const {
   for (std::size_t i = 0; i < targets_.size(); ++i) {
     if (targets_[i].rank != rank) continue;
-    const ProgressFrames look = targets_[i].page.read().look;
+    const trace::ProgressFrames look = targets_[i].page.read().look;
     if (look.number != 0 && look.number != looks_before_[i]) return backtrace_lines(look, deadline);
   }
   // The main thread of a debugger's output, which gdb prints last and eu-stack first.

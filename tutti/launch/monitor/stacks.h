@@ -62,7 +62,7 @@ std::vector<std::string> of_the_program(std::vector<std::string> lines);
 
 // A line for each frame, the innermost first: "step(int) at train.cc:212", "in libfoo.so, +0x1234". Needs addr2line
 // (binutils) for the names; without it, or after the deadline, files and offsets.
-std::vector<std::string> backtrace_lines(const ProgressFrames& frames, Deadline deadline);
+std::vector<std::string> backtrace_lines(const trace::ProgressFrames& frames, Deadline deadline);
 
 // The stacks of all ranks of a node, gathered beside the agent's loop, with a time limit.
 class Stacks {
@@ -70,7 +70,7 @@ class Stacks {
   struct Target {
     int rank = 0;
     pid_t pid = -1;
-    ProgressReader page;
+    trace::ProgressReader page;
   };
   // Sends SIGUSR2 to every rank that does not die of it: the rank then also writes its flight record.
   Stacks(std::vector<Target> targets, Duration limit);
@@ -87,7 +87,7 @@ class Stacks {
   void start_more();
 
   std::vector<Target> targets_;
-  std::vector<std::uint32_t> looks_before_;  // ProgressFrames::number of each page
+  std::vector<std::uint32_t> looks_before_;  // trace::ProgressFrames::number of each page
   std::vector<bool> asked_;
   Deadline deadline_;
   Clock::time_point answers_until_;

@@ -62,8 +62,8 @@ TEST(Backtrace, NamesAFunctionOfThisProcess) {
   std::ifstream file("/proc/self/maps");
   std::ostringstream maps;
   maps << file.rdbuf();
-  ProgressFrames frames{.frames = {std::uint64_t(reinterpret_cast<std::uintptr_t>(&find_in_maps)), 0x10},
-                        .maps = maps.str()};
+  trace::ProgressFrames frames{.frames = {std::uint64_t(reinterpret_cast<std::uintptr_t>(&find_in_maps)), 0x10},
+                               .maps = maps.str()};
   const auto lines = backtrace_lines(frames, Deadline::after(std::chrono::minutes(1)));
   ASSERT_THAT(lines, SizeIs(testing::Ge(2u)));
   EXPECT_THAT(lines[0], testing::AnyOf(HasSubstr("tutti::launch::find_in_maps"), HasSubstr("in monitor_test, +0x")));
@@ -71,7 +71,7 @@ TEST(Backtrace, NamesAFunctionOfThisProcess) {
 }
 
 TEST(Backtrace, AfterTheDeadlineNamesOnlyTheFile) {
-  const ProgressFrames frames{.frames = {0x55d000000010}, .maps = kMaps};
+  const trace::ProgressFrames frames{.frames = {0x55d000000010}, .maps = kMaps};
   EXPECT_THAT(backtrace_lines(frames, Deadline::after(Duration(0))), ElementsAre("in train, +0x2010"));
 }
 

@@ -16,8 +16,8 @@
 namespace tutti::launch {
 namespace {
 
-const ProgressCall* under_way(const RankSeen& seen, const ProgressGroup** of = nullptr) {
-  const ProgressCall* const call = seen.progress.current(of);
+const trace::ProgressCall* under_way(const RankSeen& seen, const trace::ProgressGroup** of = nullptr) {
+  const trace::ProgressCall* const call = seen.progress.current(of);
   return call && !call->is_over() ? call : nullptr;
 }
 
@@ -31,8 +31,8 @@ struct PendingCall {
 std::vector<PendingCall> pending_calls(const std::vector<RankSeen>& ranks, DescribeCall describe) {
   std::map<std::uint64_t, PendingCall> by_group;
   for (const RankSeen& seen : ranks) {
-    const ProgressGroup* group = nullptr;
-    const ProgressCall* const call = under_way(seen, &group);
+    const trace::ProgressGroup* group = nullptr;
+    const trace::ProgressCall* const call = under_way(seen, &group);
     if (!call || call->exchange) continue;
     PendingCall& pending = by_group[group->id];
     if (call->sequence > pending.sequence) {
@@ -43,7 +43,7 @@ std::vector<PendingCall> pending_calls(const std::vector<RankSeen>& ranks, Descr
   std::vector<PendingCall> calls;
   for (auto& [id, pending] : by_group) {
     for (const RankSeen& seen : ranks) {
-      for (const ProgressGroup& group : seen.progress.groups) {
+      for (const trace::ProgressGroup& group : seen.progress.groups) {
         if (group.id != id || group.left) continue;
         (group.calls < pending.sequence ? pending.late : pending.waiting).push_back(seen.rank);
       }
@@ -62,8 +62,8 @@ constexpr double kBusy = 0.7;
 
 }  // namespace
 
-std::string call_text(const ProgressCall& call, const ProgressGroup& group, DescribeCall describe) {
-  FlightOperation operation;
+std::string call_text(const trace::ProgressCall& call, const trace::ProgressGroup& group, DescribeCall describe) {
+  trace::FlightOperation operation;
   if (describe) describe(call.call, operation);
   // "all_reduce (f32[4], sum)": the number goes after the verb.
   const std::string& words = operation.call;
@@ -73,8 +73,8 @@ std::string call_text(const ProgressCall& call, const ProgressGroup& group, Desc
   return verb + " #" + std::to_string(call.sequence) + rest + " on group " + group.name;
 }
 
-double seconds_in_state(const RankProgress& rank) {
-  const ProgressCall* const call = rank.current();
+double seconds_in_state(const trace::RankProgress& rank) {
+  const trace::ProgressCall* const call = rank.current();
   std::int64_t since = rank.step_began;
   if (call && !call->is_over()) {
     since = call->began();
@@ -84,20 +84,20 @@ double seconds_in_state(const RankProgress& rank) {
   return since == 0 ? -1 : std::max(0.0, double(rank.read_at - since) * 1e-9);
 }
 
-std::string state_text(const RankProgress& rank, DescribeCall describe) {
+std::string state_text(const trace::RankProgress& rank, DescribeCall describe) {
   if (rank.pid == 0) return {};
   if (!rank.joined) return "in tutti::init()";
-  const ProgressGroup* group = nullptr;
-  const ProgressCall* const call = rank.current(&group);
+  const trace::ProgressGroup* group = nullptr;
+  const trace::ProgressCall* const call = rank.current(&group);
   return call && !call->is_over() ? call_text(*call, *group, describe) : "computes";
 }
 
-std::string activity_text(const RankProgress& rank, DescribeCall describe) {
+std::string activity_text(const trace::RankProgress& rank, DescribeCall describe) {
   if (rank.pid == 0) return {};
   if (!rank.joined) return "in tutti::init()";
   const std::string step = rank.steps ? "step " + std::to_string(rank.step) + ", " : "";
-  const ProgressGroup* group = nullptr;
-  const ProgressCall* const call = rank.current(&group);
+  const trace::ProgressGroup* group = nullptr;
+  const trace::ProgressCall* const call = rank.current(&group);
   const double seconds = seconds_in_state(rank);
   if (!call) {
     if (!rank.steps) return "in no call";
@@ -106,7 +106,7 @@ std::string activity_text(const RankProgress& rank, DescribeCall describe) {
   const std::string words = call_text(*call, *group, describe);
   if (!call->is_over()) return step + (seconds < 0 ? "in " : "for " + seconds_text(seconds) + " in ") + words;
   return step + "in no call" + (seconds < 0 ? "" : " for " + seconds_text(seconds)) + "; its last call was " + words +
-         (call->state == FlightState::kFailed ? ", which failed" : "");
+         (call->state == trace::FlightState::kFailed ? ", which failed" : "");
 }
 
 void HangLimit::learn(Duration gap, std::uint64_t steps) {
@@ -218,7 +218,7 @@ std::optional<Straggler> Stragglers::check(const std::vector<RankSeen>& ranks, b
       counted.began = seen.progress.read_at;
       counted.processor_then = seen.processor;
     }
-    const ProgressCall* const call = seen.progress.current();
+    const trace::ProgressCall* const call = seen.progress.current();
     const bool in_call = call && !call->is_over();
     counted.checks = std::min(counted.checks + 1, kRecent);
     counted.waits += ((in_call ? 1 : 0) - counted.waits) / counted.checks;

@@ -13,7 +13,7 @@
 namespace tutti::launch {
 
 // Describes a recorded call (comm/group/flight.h has the function). Null: calls are named by their number only.
-using DescribeCall = FlightRecorder::Describe;
+using DescribeCall = trace::FlightRecorder::Describe;
 
 struct MonitorOptions {
   // How long the ranks may make no progress before the job ends; none: learned from its steps; 0: for ever.
@@ -22,14 +22,14 @@ struct MonitorOptions {
 };
 
 // "all_reduce #42 (f32[1048576], sum) on group dp"
-std::string call_text(const ProgressCall& call, const ProgressGroup& group, DescribeCall describe);
+std::string call_text(const trace::ProgressCall& call, const trace::ProgressGroup& group, DescribeCall describe);
 // "step 12, for 3.2 s in all_reduce #42 (f32[1024], sum) on group world"; "step 12, in no call for 40 s; its last was
 // ..."; "in tutti::init()"; empty: it has not called init(). At the moment in which the page was read.
-std::string activity_text(const RankProgress& rank, DescribeCall describe);
+std::string activity_text(const trace::RankProgress& rank, DescribeCall describe);
 // Shorter, for a table: "all_reduce #42 (...) on group world", "computes", "in tutti::init()".
-std::string state_text(const RankProgress& rank, DescribeCall describe);
+std::string state_text(const trace::RankProgress& rank, DescribeCall describe);
 // How long it has been in its call, or, in none, since its last call or step; -1: not known.
-double seconds_in_state(const RankProgress& rank);
+double seconds_in_state(const trace::RankProgress& rank);
 
 // How long the ranks may make no progress. Given by the user, or learned. While no rank has reported a step there is no
 // limit. Then it is a multiple of the longest time between two signs of progress, and never less than some minutes, for
@@ -59,7 +59,7 @@ class HangLimit {
 // One observation of a rank.
 struct RankSeen {
   int rank = 0;
-  RankProgress progress;
+  trace::RankProgress progress;
   bool suspended = false;
   bool alive = true;
   double processor = 0;  // seconds of processor time used so far

@@ -14,44 +14,46 @@ using namespace std::chrono_literals;
 
 constexpr std::int64_t kNow = 1'000'000'000'000;
 
-void describe(const FlightCall&, FlightOperation& operation) { operation.call = "all_reduce (f32[4], sum)"; }
+void describe(const trace::FlightCall&, trace::FlightOperation& operation) {
+  operation.call = "all_reduce (f32[4], sum)";
+}
 
-ProgressCall call(std::uint64_t sequence, FlightState state, double seconds_ago) {
+trace::ProgressCall call(std::uint64_t sequence, trace::FlightState state, double seconds_ago) {
   const std::int64_t at = kNow - std::int64_t(seconds_ago * 1e9);
-  return {.sequence = sequence, .state = state, .started = at, .ended = state == FlightState::kStarted ? 0 : at};
+  return {.sequence = sequence, .state = state, .started = at, .ended = state == trace::FlightState::kStarted ? 0 : at};
 }
 
 // A rank that waits in call `sequence` of the group "world", or has ended it.
-RankSeen rank(int number, std::uint64_t sequence, FlightState state, double seconds_ago = 3) {
+RankSeen rank(int number, std::uint64_t sequence, trace::FlightState state, double seconds_ago = 3) {
   RankSeen seen{.rank = number};
-  RankProgress& p = seen.progress;
+  trace::RankProgress& p = seen.progress;
   p.pid = 100 + number;
   p.rank = number;
   p.world_size = 4;
   p.joined = p.recorded = true;
   p.steps = 5, p.step = 12, p.step_began = kNow - 9'000'000'000;
   p.read_at = kNow;
-  ProgressGroup group{.id = 1, .name = "world", .rank = number, .size = 4, .calls = sequence};
+  trace::ProgressGroup group{.id = 1, .name = "world", .rank = number, .size = 4, .calls = sequence};
   group.newest = call(sequence, state, seconds_ago);
-  if (state == FlightState::kStarted) group.oldest = group.newest;
+  if (state == trace::FlightState::kStarted) group.oldest = group.newest;
   p.groups.push_back(group);
   return seen;
 }
-constexpr auto kWaits = FlightState::kStarted;
-constexpr auto kEnded = FlightState::kCompleted;
+constexpr auto kWaits = trace::FlightState::kStarted;
+constexpr auto kEnded = trace::FlightState::kCompleted;
 
 TEST(ActivityText, OfARankInACallAndInNone) {
   EXPECT_EQ(activity_text(rank(0, 42, kWaits).progress, describe),
             "step 12, for 3 s in all_reduce #42 (f32[4], sum) on group world");
   EXPECT_EQ(activity_text(rank(0, 41, kEnded, 7).progress, describe),
             "step 12, in no call for 7 s; its last call was all_reduce #41 (f32[4], sum) on group world");
-  EXPECT_THAT(activity_text(rank(0, 41, FlightState::kFailed).progress, describe),
+  EXPECT_THAT(activity_text(rank(0, 41, trace::FlightState::kFailed).progress, describe),
               HasSubstr("on group world, which failed"));
   EXPECT_EQ(activity_text(rank(0, 42, kWaits).progress, nullptr), "step 12, for 3 s in collective #42 on group world");
 }
 
 TEST(ActivityText, OfARankThatHasNotComeSoFar) {
-  RankProgress p;
+  trace::RankProgress p;
   EXPECT_EQ(activity_text(p, describe), "");
   p.pid = 1;
   EXPECT_EQ(activity_text(p, describe), "in tutti::init()");
@@ -80,7 +82,7 @@ TEST(Hang, BlamesARankThatIsStopped) {
 
 TEST(Hang, SeesThatRanksWaitForOneAnotherInTwoGroups) {
   RankSeen a = rank(0, 42, kWaits), b = rank(1, 41, kEnded);
-  ProgressGroup other{.id = 2, .name = "dp", .calls = 6};
+  trace::ProgressGroup other{.id = 2, .name = "dp", .calls = 6};
   a.progress.groups.push_back(other);
   other.calls = 7;
   other.newest = other.oldest = call(7, kWaits, 3);
@@ -140,11 +142,11 @@ RankSeen seen_rank(int number, bool in_call, double seconds) {
   seen.progress.pid = 100 + number;
   seen.progress.joined = seen.progress.recorded = true;
   seen.progress.read_at = std::int64_t(seconds * 1e9);
-  const ProgressCall call{.sequence = 1,
-                          .state = in_call ? FlightState::kStarted : FlightState::kCompleted,
-                          .started = 1,
-                          .ended = in_call ? 0 : 2};
-  ProgressGroup world{.id = 1, .name = "world", .calls = 1, .newest = call};
+  const trace::ProgressCall call{.sequence = 1,
+                                 .state = in_call ? trace::FlightState::kStarted : trace::FlightState::kCompleted,
+                                 .started = 1,
+                                 .ended = in_call ? 0 : 2};
+  trace::ProgressGroup world{.id = 1, .name = "world", .calls = 1, .newest = call};
   if (in_call) world.oldest = call;
   seen.progress.groups = {world};
   return seen;

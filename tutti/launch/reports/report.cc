@@ -229,7 +229,7 @@ std::string elsewhere_report(const Failure& failure, const std::vector<WorkerEnd
 }
 
 std::string flight_line(const std::string& folder, std::chrono::system_clock::time_point started) {
-  const std::vector<int> ranks = ranks_with_flight_files(folder, started);
+  const std::vector<int> ranks = trace::ranks_with_flight_files(folder, started);
   if (ranks.empty()) return {};
   return "flight record" + std::string(ranks.size() == 1 ? "" : "s") + " of " + ranks_words(ranks) + ": tutti flight " +
          folder + " shows which rank waited for which";

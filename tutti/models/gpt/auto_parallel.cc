@@ -9,11 +9,11 @@
 namespace tutti::gpt {
 
 Status check_can_choose(const Options& options, int world, const GivenParts& given) {
-  const PlanRules rules{.fix = given};
+  const planning::PlanRules rules{.fix = given};
   TUTTI_TRY(check(rules));
   std::int64_t plans = 0;
-  Refusals refusals;
-  for_each_plan(
+  planning::Refusals refusals;
+  planning::for_each_plan(
       options.model, tutti_runtime(options.model.precision), int(options.batches.global_batch), world, rules,
       [&](const ParallelPlan&) { ++plans; }, refusals);
   if (plans > 0) return {};

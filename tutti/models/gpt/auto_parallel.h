@@ -12,7 +12,7 @@
 namespace tutti::gpt {
 
 // Parts of a plan that the planner may not change, besides the model and options.batches.global_batch.
-using GivenParts = std::vector<std::string>;  // as PlanRules::fix has them: "tp=2", "sp"
+using GivenParts = std::vector<std::string>;  // as planning::PlanRules::fix has them: "tp=2", "sp"
 
 // kUsage if there is no plan for so many ranks, with the reason that rules out most. Nothing is measured for it.
 Status check_can_choose(const Options& options, int world, const GivenParts& given);

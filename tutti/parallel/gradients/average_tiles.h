@@ -53,7 +53,7 @@ void average_in_tiles(const TileSource& source, const Sink& sink) {
       for (std::int64_t i = run * kTileRun; i < end; i += tile) {
         const std::int64_t begin = source.begin + i, count = std::min(tile, end - i);
         for (std::size_t r = 0; r < gradients.size(); ++r) gradients[r] = source.gradients[r] + begin * size;
-        reduce_many(source.dtype, ReduceOp::kAvg, gradients, out, std::size_t(count), int(gradients.size()));
+        comm::reduce_many(source.dtype, ReduceOp::kAvg, gradients, out, std::size_t(count), int(gradients.size()));
         sink(AverageTile{source.dtype, run, begin, count, average, gradients});
       }
     }
@@ -66,7 +66,7 @@ class TileCheck {
  public:
   TileCheck(bool on, const Report& report) : on_(on), report_(report) {}
   bool passes(const AverageTile& tile) {
-    if (!on_ || all_finite(tile.dtype, tile.average, std::size_t(tile.count))) return true;
+    if (!on_ || comm::all_finite(tile.dtype, tile.average, std::size_t(tile.count))) return true;
     const MutexLock lock(mutex_);
     report_(tile);
     return false;

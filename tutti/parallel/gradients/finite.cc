@@ -21,7 +21,8 @@ std::optional<NonFiniteWatch::Found> NonFiniteWatch::agree(const Group& group) c
 
 int rank_of_non_finite(DType dtype, std::span<const void* const> gradients, std::size_t first, std::size_t count) {
   for (std::size_t r = 0; r < gradients.size(); ++r)
-    if (!all_finite(dtype, static_cast<const std::byte*>(gradients[r]) + first * size_of(dtype), count)) return int(r);
+    if (!comm::all_finite(dtype, static_cast<const std::byte*>(gradients[r]) + first * size_of(dtype), count))
+      return int(r);
   return NonFiniteWatch::Found::kOnTheWay;
 }
 

@@ -174,7 +174,7 @@ class StepRun {
     apply_update(update_, shard_.dtype, weight, average, StatePointers(shard_.state, state).at, std::size_t(count));
     if (!to_peers) return;
     for (std::size_t r = 0; r < shard_.weights.size(); ++r)
-      if (int(r) != group_.rank()) stream_bytes(shard_.weights[r] + at, weight, std::size_t(bytes));
+      if (int(r) != group_.rank()) comm::stream_bytes(shard_.weights[r] + at, weight, std::size_t(bytes));
   }
 
  private:
@@ -197,7 +197,7 @@ void average_and_step(const Group& group, Shard& shard, std::span<std::byte* con
     average_in_tiles(source_of(shard, gradients, run), [&](const AverageTile& tile) {
       if (check.passes(tile)) sink.step(tile.begin, state + tile.begin - run.begin, tile.average, tile.count, to_peers);
     });
-    fence_streams();
+    comm::fence_streams();
   };
   step_run(shard.mine, 0, true);
   step_run(shard.tail, shard.mine.count, false);
@@ -217,7 +217,7 @@ void step_averaged(const Group& group, Shard& shard, const Update& update, const
       if (check.passes({.dtype = shard.dtype, .count = count, .average = average}))
         sink.step(shard.mine.begin + i, i, average, count, true);
     }
-    fence_streams();
+    comm::fence_streams();
   });
   if (!check.passes({.dtype = shard.dtype, .count = shard.tail.count, .average = shard.tail_average})) return;
   update_elements(update, shard.dtype, shard.weight_at(shard.tail.begin), shard.tail_average, shard.state,

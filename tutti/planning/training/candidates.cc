@@ -8,7 +8,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 constexpr int kMostChunks = 8;
@@ -193,4 +193,4 @@ void for_each_plan(const TransformerConfig& config, const TrainingRuntime& runti
   Enumeration(config, runtime, global_batch, devices, rules, take, refusals).run();
 }
 
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -10,7 +10,7 @@
 #include "tutti/planning/training/training_runtime.h"
 #include "tutti/planning/transformer_config.h"
 
-namespace tutti {
+namespace tutti::planning {
 
 // What the search may choose.
 struct PlanRules {
@@ -29,4 +29,4 @@ using Refusals = std::map<std::string, std::int64_t>;
 void for_each_plan(const TransformerConfig& config, const TrainingRuntime& runtime, int global_batch, int devices,
                    const PlanRules& rules, const std::function<void(const ParallelPlan&)>& take, Refusals& refusals);
 
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -119,7 +119,7 @@ class ClusterReader {
     TUTTI_TRY(required(table, "nodes", "memory_gib", "the memory of one device", "80"));
     TUTTI_TRY(whole_number(table, "count", 1, kMostDevices, nodes.count));
     TUTTI_TRY(whole_number(table, "devices", 1, 65536, nodes.devices));
-    TUTTI_TRY(number(table, "memory_gib", {1e-3, 1e6}, units::kGiB, nodes.memory));
+    TUTTI_TRY(number(table, "memory_gib", {1e-3, 1e6}, planning::units::kGiB, nodes.memory));
     TUTTI_TRY(whole_number(table, "cores", 0, 65536, nodes.cores));
     return nodes;
   }
@@ -128,9 +128,9 @@ class ClusterReader {
     ClusterLink link;
     TUTTI_TRY(check_keys(table, where, {"latency_us", "bandwidth_gb_s", "overhead_us"}));
     TUTTI_TRY(required(table, where, "bandwidth_gb_s", "1e9 bytes a second in each direction", "12.5"));
-    TUTTI_TRY(number(table, "latency_us", kTime, units::kMicrosecond, link.latency));
-    TUTTI_TRY(number(table, "bandwidth_gb_s", kBandwidth, units::kGigabyte, link.bandwidth));
-    TUTTI_TRY(number(table, "overhead_us", kTime, units::kMicrosecond, link.overhead));
+    TUTTI_TRY(number(table, "latency_us", kTime, planning::units::kMicrosecond, link.latency));
+    TUTTI_TRY(number(table, "bandwidth_gb_s", kBandwidth, planning::units::kGigabyte, link.bandwidth));
+    TUTTI_TRY(number(table, "overhead_us", kTime, planning::units::kMicrosecond, link.overhead));
     return link;
   }
 
@@ -141,7 +141,7 @@ class ClusterReader {
     const toml::table& here = found ? *found : nothing;
     TUTTI_TRY(check_keys(here, "network", {"inside", "between", "cards", "start_us"}));
     TUTTI_TRY(whole_number(here, "cards", 1, 1024, network.cards));
-    TUTTI_TRY(number(here, "start_us", kTime, units::kMicrosecond, network.start));
+    TUTTI_TRY(number(here, "start_us", kTime, planning::units::kMicrosecond, network.start));
     const toml::table* const inside = TUTTI_TRY(table(here, "inside", "network.inside"));
     const toml::table* const between = TUTTI_TRY(table(here, "between", "network.between"));
     if (inside) network.inside = TUTTI_TRY(link(*inside, "network.inside"));
@@ -183,7 +183,7 @@ class ClusterReader {
     TUTTI_TRY(whole_number(*found, "n", 1, kMostWidth, product.n));
     TUTTI_TRY(whole_number(*found, "k", 1, kMostWidth, product.k));
     TUTTI_TRY(whole_number(*found, "busy", 1, 65536, product.busy));
-    TUTTI_TRY(number(*found, "us", kTimeSpent, units::kMicrosecond, product.seconds));
+    TUTTI_TRY(number(*found, "us", kTimeSpent, planning::units::kMicrosecond, product.seconds));
     return product;
   }
 
@@ -196,11 +196,11 @@ class ClusterReader {
     TUTTI_TRY(check_keys(*found, "device",
                          {"peak_tflops", "share", "product_start_us", "stream_gb_s", "launch_us", "products"}));
     TUTTI_TRY(required(*found, "device", "stream_gb_s", "the bandwidth of its memory in 1e9 bytes a second", "1600"));
-    TUTTI_TRY(number(*found, "peak_tflops", {1e-9, 1e6}, units::kTeraflop, device.peak));
+    TUTTI_TRY(number(*found, "peak_tflops", {1e-9, 1e6}, planning::units::kTeraflop, device.peak));
     TUTTI_TRY(number(*found, "share", {1e-6, 1}, 1, device.share));
-    TUTTI_TRY(number(*found, "product_start_us", kTime, units::kMicrosecond, device.product_start));
-    TUTTI_TRY(number(*found, "stream_gb_s", kBandwidth, units::kGigabyte, device.stream_bandwidth));
-    TUTTI_TRY(number(*found, "launch_us", kTime, units::kMicrosecond, device.launch));
+    TUTTI_TRY(number(*found, "product_start_us", kTime, planning::units::kMicrosecond, device.product_start));
+    TUTTI_TRY(number(*found, "stream_gb_s", kBandwidth, planning::units::kGigabyte, device.stream_bandwidth));
+    TUTTI_TRY(number(*found, "launch_us", kTime, planning::units::kMicrosecond, device.launch));
     if (const toml::node* const node = found->get("products")) {
       const toml::array* const products = node->as_array();
       if (products == nullptr)
@@ -252,8 +252,9 @@ std::string figure_text(double value, double unit = 1) { return fmt::format("{:.
 
 std::string link_text(const char* name, const ClusterLink& link) {
   return fmt::format("\n[network.{}]\nlatency_us = {}\nbandwidth_gb_s = {}\noverhead_us = {}\n", name,
-                     figure_text(link.latency, units::kMicrosecond), figure_text(link.bandwidth, units::kGigabyte),
-                     figure_text(link.overhead, units::kMicrosecond));
+                     figure_text(link.latency, planning::units::kMicrosecond),
+                     figure_text(link.bandwidth, planning::units::kGigabyte),
+                     figure_text(link.overhead, planning::units::kMicrosecond));
 }
 
 // A TOML string.
@@ -287,27 +288,28 @@ std::string cluster_text(const Cluster& cluster, std::span<const std::string> co
   if (!cluster.name.empty()) text += fmt::format("name = {}\n", toml_string(cluster.name));
   for (const ClusterNodes& nodes : cluster.nodes)
     text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nmemory_gib = {}\ncores = {}\n", nodes.count,
-                        nodes.devices, figure_text(nodes.memory, units::kGiB), nodes.cores);
+                        nodes.devices, figure_text(nodes.memory, planning::units::kGiB), nodes.cores);
   const ClusterNetwork& network = cluster.network;
   text += fmt::format("\n[network]\ncards = {}\nstart_us = {}\n", network.cards,
-                      figure_text(network.start, units::kMicrosecond));
+                      figure_text(network.start, planning::units::kMicrosecond));
   // A link without a bandwidth is one that this cluster does not have.
   if (network.inside.bandwidth > 0) text += link_text("inside", network.inside);
   if (network.between.bandwidth > 0) text += link_text("between", network.between);
   const DeviceRates& device = cluster.device;
   text += "\n[device]\n";
-  if (device.peak > 0) text += fmt::format("peak_tflops = {}\n", figure_text(device.peak, units::kTeraflop));
+  if (device.peak > 0) text += fmt::format("peak_tflops = {}\n", figure_text(device.peak, planning::units::kTeraflop));
   text += fmt::format("share = {}\nproduct_start_us = {}\nstream_gb_s = {}\nlaunch_us = {}\n",
-                      figure_text(device.share), figure_text(device.product_start, units::kMicrosecond),
-                      figure_text(device.stream_bandwidth, units::kGigabyte),
-                      figure_text(device.launch, units::kMicrosecond));
+                      figure_text(device.share), figure_text(device.product_start, planning::units::kMicrosecond),
+                      figure_text(device.stream_bandwidth, planning::units::kGigabyte),
+                      figure_text(device.launch, planning::units::kMicrosecond));
   if (device.products.empty()) return text;
   text += "products = [\n";
   for (const ProductTime& product : device.products) {
     const auto* const kind = std::find_if(std::begin(kProductKinds), std::end(kProductKinds),
                                           [&](const auto& known) { return known.kind == product.kind; });
-    text += fmt::format("  {{ kind = \"{}\", m = {}, n = {}, k = {}, busy = {}, us = {} }},\n", kind->name, product.m,
-                        product.n, product.k, product.busy, figure_text(product.seconds, units::kMicrosecond));
+    text +=
+        fmt::format("  {{ kind = \"{}\", m = {}, n = {}, k = {}, busy = {}, us = {} }},\n", kind->name, product.m,
+                    product.n, product.k, product.busy, figure_text(product.seconds, planning::units::kMicrosecond));
   }
   return text + "]\n";
 }

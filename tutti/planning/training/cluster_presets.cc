@@ -19,17 +19,18 @@ namespace {
 // DGX A100 with the 80 GB device, 8 cards of 200 Gbit/s.
 Cluster a100_sxm() {
   return {.name = "a100-sxm",
-          .nodes = {{.devices = 8, .memory = 80 * units::kGiB}},
-          .network = {.inside = {2.5 * units::kMicrosecond, 229 * units::kGigabyte, 1 * units::kMicrosecond},  // [T]
-                      .between = {5 * units::kMicrosecond, 0.8 * 25 * units::kGigabyte,
-                                  1 * units::kMicrosecond},  // [A], vTrain's share
+          .nodes = {{.devices = 8, .memory = 80 * planning::units::kGiB}},
+          .network = {.inside = {2.5 * planning::units::kMicrosecond, 229 * planning::units::kGigabyte,
+                                 1 * planning::units::kMicrosecond},  // [T]
+                      .between = {5 * planning::units::kMicrosecond, 0.8 * 25 * planning::units::kGigabyte,
+                                  1 * planning::units::kMicrosecond},  // [A], vTrain's share
                       .cards = 8,
-                      .start = 35 * units::kMicrosecond},  // [T]
-          .device = {.peak = 312 * units::kTeraflop,       // [D]
-                     .share = 0.725,                       // [F], as the next three
-                     .product_start = 18 * units::kMicrosecond,
-                     .stream_bandwidth = 1500 * units::kGigabyte,  // [D] 2,039
-                     .launch = 8 * units::kMicrosecond}};
+                      .start = 35 * planning::units::kMicrosecond},  // [T]
+          .device = {.peak = 312 * planning::units::kTeraflop,       // [D]
+                     .share = 0.725,                                 // [F], as the next three
+                     .product_start = 18 * planning::units::kMicrosecond,
+                     .stream_bandwidth = 1500 * planning::units::kGigabyte,  // [D] 2,039
+                     .launch = 8 * planning::units::kMicrosecond}};
 }
 
 // DGX H100: 8 cards of 400 Gbit/s. A ring over NVLink reaches 370 of 450e9 bytes/s, a card 46 to 48 of 50 [N]. The
@@ -38,11 +39,11 @@ Cluster a100_sxm() {
 Cluster h100_sxm() {
   Cluster cluster = a100_sxm();
   cluster.name = "h100-sxm";
-  cluster.network.inside.bandwidth = 370 * units::kGigabyte;
-  cluster.network.between.bandwidth = 46 * units::kGigabyte;
-  cluster.device.peak = 989 * units::kTeraflop;  // [D]
+  cluster.network.inside.bandwidth = 370 * planning::units::kGigabyte;
+  cluster.network.between.bandwidth = 46 * planning::units::kGigabyte;
+  cluster.device.peak = 989 * planning::units::kTeraflop;  // [D]
   cluster.device.share = 0.7;
-  cluster.device.stream_bandwidth = 0.8 * 3350 * units::kGigabyte;  // [D] 3,350, [A] 0.8
+  cluster.device.stream_bandwidth = 0.8 * 3350 * planning::units::kGigabyte;  // [D] 3,350, [A] 0.8
   return cluster;
 }
 
@@ -51,7 +52,7 @@ Cluster h200_sxm() {
   Cluster cluster = h100_sxm();
   cluster.name = "h200-sxm";
   cluster.nodes[0].memory = 141e9;
-  cluster.device.stream_bandwidth = 0.8 * 4800 * units::kGigabyte;
+  cluster.device.stream_bandwidth = 0.8 * 4800 * planning::units::kGigabyte;
   return cluster;
 }
 
@@ -59,32 +60,36 @@ Cluster h200_sxm() {
 // [T]: 133e9 bytes/s. TCP reaches 0.9 of the card, 30 us [A].
 Cluster v100_p3() {
   return {.name = "v100-p3",
-          .nodes = {{.devices = 8, .memory = 16 * units::kGiB}},
-          .network = {.inside = {2.5 * units::kMicrosecond, 133 * units::kGigabyte, 1 * units::kMicrosecond},
-                      .between = {30 * units::kMicrosecond, 0.9 * 3.125 * units::kGigabyte, 5 * units::kMicrosecond},
+          .nodes = {{.devices = 8, .memory = 16 * planning::units::kGiB}},
+          .network = {.inside = {2.5 * planning::units::kMicrosecond, 133 * planning::units::kGigabyte,
+                                 1 * planning::units::kMicrosecond},
+                      .between = {30 * planning::units::kMicrosecond, 0.9 * 3.125 * planning::units::kGigabyte,
+                                  5 * planning::units::kMicrosecond},
                       .cards = 1,
-                      .start = 30 * units::kMicrosecond},
-          .device = {.peak = 125 * units::kTeraflop,  // [D]
-                     .share = 0.7,                    // [A]
-                     .product_start = 20 * units::kMicrosecond,
-                     .stream_bandwidth = 0.8 * 900 * units::kGigabyte,  // [D] 900, [A] 0.8
-                     .launch = 8 * units::kMicrosecond}};
+                      .start = 30 * planning::units::kMicrosecond},
+          .device = {.peak = 125 * planning::units::kTeraflop,  // [D]
+                     .share = 0.7,                              // [A]
+                     .product_start = 20 * planning::units::kMicrosecond,
+                     .stream_bandwidth = 0.8 * 900 * planning::units::kGigabyte,  // [D] 900, [A] 0.8
+                     .launch = 8 * planning::units::kMicrosecond}};
 }
 
 // A server with 8 ranks of one core each, 4 GiB a rank and a card of 10 Gbit/s. All figures are assumed: a core with
 // AVX2 at 3 GHz has 32 operations a cycle, of which OpenBLAS reaches 0.85, and its share of the memory is 8e9 bytes/s.
 Cluster cpu() {
   return {.name = "cpu",
-          .nodes = {{.devices = 8, .memory = 4 * units::kGiB, .cores = 8}},
-          .network = {.inside = {1 * units::kMicrosecond, 5 * units::kGigabyte, 0.2 * units::kMicrosecond},
-                      .between = {30 * units::kMicrosecond, 0.9 * 1.25 * units::kGigabyte, 5 * units::kMicrosecond},
+          .nodes = {{.devices = 8, .memory = 4 * planning::units::kGiB, .cores = 8}},
+          .network = {.inside = {1 * planning::units::kMicrosecond, 5 * planning::units::kGigabyte,
+                                 0.2 * planning::units::kMicrosecond},
+                      .between = {30 * planning::units::kMicrosecond, 0.9 * 1.25 * planning::units::kGigabyte,
+                                  5 * planning::units::kMicrosecond},
                       .cards = 1,
-                      .start = 2 * units::kMicrosecond},
-          .device = {.peak = 0.096 * units::kTeraflop,
+                      .start = 2 * planning::units::kMicrosecond},
+          .device = {.peak = 0.096 * planning::units::kTeraflop,
                      .share = 0.85,
-                     .product_start = 2 * units::kMicrosecond,
-                     .stream_bandwidth = 8 * units::kGigabyte,
-                     .launch = 5 * units::kMicrosecond}};
+                     .product_start = 2 * planning::units::kMicrosecond,
+                     .stream_bandwidth = 8 * planning::units::kGigabyte,
+                     .launch = 5 * planning::units::kMicrosecond}};
 }
 
 constexpr struct {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 // The rate of a product of these sizes: the mean of the measured rates of its kind, each weighted by the inverse square
@@ -74,4 +74,4 @@ double message_time(const ClusterNetwork& network, int devices, int stride, int 
   return network.between.latency + network.between.overhead + bytes / (network.between.bandwidth * share);
 }
 
-}  // namespace tutti
+}  // namespace tutti::planning

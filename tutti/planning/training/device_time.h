@@ -2,7 +2,7 @@
 // How long one device computes, and how long devices of a cluster exchange data, in closed form. Seconds and bytes.
 #include "tutti/planning/training/cluster.h"
 
-namespace tutti {
+namespace tutti::planning {
 
 // A product of `batch` pairs of matrices, where a number has `element` bytes: the larger one of what its operations and
 // what its bytes take, and product_start. If the device has measured products, their rate near these sizes, with `busy`
@@ -30,4 +30,4 @@ double collective_time(const ClusterNetwork& network, ClusterVerb verb, const Gr
 // send theirs. If some of the messages cross nodes, such a one: the others wait for it.
 double message_time(const ClusterNetwork& network, int devices, int stride, int ranks, double bytes);
 
-}  // namespace tutti
+}  // namespace tutti::planning

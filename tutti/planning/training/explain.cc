@@ -8,7 +8,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 // What makes a part of a step long.
@@ -111,4 +111,4 @@ std::vector<std::string> program_options(const ParallelPlan& plan, int global_ba
   return options;
 }
 
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -5,7 +5,7 @@
 
 #include "tutti/planning/training/search.h"
 
-namespace tutti {
+namespace tutti::planning {
 
 // The parts of a step with their names: "compute", "recompute", ...
 std::vector<std::pair<const char*, double>> parts_of(const StepTime& time);
@@ -21,4 +21,4 @@ std::string why_not_fit(const RankedPlan& plan, double limit);
 // Options of pretrain_gpt, and with the runtime of Megatron-LM those of that program, which have the same names.
 std::vector<std::string> program_options(const ParallelPlan& plan, int global_batch);
 
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -6,7 +6,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 TEST(PlanReasons, NameThePartThatGrewMost) {
@@ -53,4 +53,4 @@ TEST(PlanReasons, OptionsAreThoseOfPretrainGpt) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::planning

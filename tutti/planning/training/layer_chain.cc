@@ -9,7 +9,7 @@
 // the measured backward passes of arXiv:2205.05198, table 4.
 #include "tutti/planning/training/layer_chain.h"
 
-namespace tutti {
+namespace tutti::planning {
 
 LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan& plan,
                              const TrainingRuntime& runtime) {
@@ -67,4 +67,4 @@ LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan
   return chain;
 }
 
-}  // namespace tutti
+}  // namespace tutti::planning

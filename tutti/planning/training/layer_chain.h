@@ -7,7 +7,7 @@
 #include "tutti/planning/training/training_runtime.h"
 #include "tutti/planning/transformer_config.h"
 
-namespace tutti {
+namespace tutti::planning {
 
 // A product of the forward pass. Backward has two more, the gradients of its two operands.
 struct ProductWork {
@@ -38,4 +38,4 @@ struct LayerChain {
 // count.
 LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan& plan, const TrainingRuntime& runtime);
 
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -11,7 +11,7 @@
 #include "tutti/planning/training/memory.h"
 #include "tutti/planning/training/step_time.h"
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 constexpr int kLeastGroup = 5;
@@ -239,4 +239,4 @@ Cluster calibrated(const std::vector<MeasuredRun>& runs, const Cluster& cluster,
   return best;
 }
 
-}  // namespace tutti
+}  // namespace tutti::planning

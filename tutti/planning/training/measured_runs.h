@@ -11,7 +11,7 @@
 #include "tutti/planning/training/training_runtime.h"
 #include "tutti/planning/transformer_config.h"
 
-namespace tutti {
+namespace tutti::planning {
 
 struct MeasuredRun {
   TransformerConfig model;
@@ -49,4 +49,4 @@ double predict(const MeasuredRun& run, const Cluster& cluster, const TrainingRun
 // network. None becomes better than its limit: a share of 1.
 Cluster calibrated(const std::vector<MeasuredRun>& runs, const Cluster& cluster, const TrainingRuntime& runtime);
 
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 Cluster cluster_of_runs() {
@@ -100,4 +100,4 @@ TEST(MeasuredRuns, CalibrateAClusterWithinBounds) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::planning

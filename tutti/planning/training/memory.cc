@@ -14,7 +14,7 @@
 
 #include <algorithm>
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 double padded_vocabulary(const TransformerConfig& config, int tensor) {
@@ -165,4 +165,4 @@ int fullest_rank(const TransformerConfig& config, const ParallelPlan& plan, cons
              : last;
 }
 
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -5,7 +5,7 @@
 #include "tutti/planning/training/training_runtime.h"
 #include "tutti/planning/transformer_config.h"
 
-namespace tutti {
+namespace tutti::planning {
 
 // Of one rank. A rank of a pipeline stands for all tensor, context and data ranks of its stage, which are alike.
 struct RankMemory {
@@ -17,6 +17,8 @@ struct RankMemory {
   double total() const { return weights + gradients + optimizer + activations + head + working + buffers; }
 };
 
+// What a rank has of each parameter, if `ranks` ranks share as `zero` says.
+ParameterBytes divided(const ParameterBytes& bytes, ZeroStage zero, int ranks);
 // Parameters on a rank of the pipeline, of one tensor rank, before ZeroStage divides them.
 double parameters_of_rank(const TransformerConfig& config, const ParallelPlan& plan, int pipeline_rank);
 // Of one layer, of one tensor rank.
@@ -39,4 +41,4 @@ RankMemory memory_of_rank(const TransformerConfig& config, const ParallelPlan& p
 int fullest_rank(const TransformerConfig& config, const ParallelPlan& plan, const TrainingRuntime& runtime,
                  int microbatches);
 
-}  // namespace tutti
+}  // namespace tutti::planning

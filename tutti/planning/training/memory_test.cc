@@ -7,7 +7,7 @@
 
 #include "tutti/planning/schedules/timeline.h"
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
@@ -172,4 +172,4 @@ TEST(ParallelPlans, AreReadAsTheyAreWritten) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -47,12 +47,13 @@ std::int64_t actions_of(const ParallelPlan& plan, int global_batch) {
 
 class Search {
  public:
-  Search(const StepModel& model, const PlanOptions& options, double limit) : model_(model), options_(options) {
+  Search(const planning::StepModel& model, const PlanOptions& options, double limit)
+      : model_(model), options_(options) {
     found_.limit = limit;
   }
 
   TrainingPlans run(int devices) {
-    for_each_plan(
+    planning::for_each_plan(
         model_.config(), model_.runtime(), model_.global_batch(), devices, options_.rules,
         [&](const ParallelPlan& plan) { take(plan); }, found_.refusals);
     found_.fitting = std::int64_t(candidates_.size());
@@ -79,11 +80,11 @@ class Search {
     return {first, step, axes_of(one.plan), one.plan};
   }
 
-  RankMemory memory(const ParallelPlan& plan, int* rank = nullptr) const {
+  planning::RankMemory memory(const ParallelPlan& plan, int* rank = nullptr) const {
     const int microbatches = plan.microbatches(model_.global_batch());
-    const int fullest = fullest_rank(model_.config(), plan, model_.runtime(), microbatches);
+    const int fullest = planning::fullest_rank(model_.config(), plan, model_.runtime(), microbatches);
     if (rank) *rank = fullest;
-    return memory_of_rank(model_.config(), plan, model_.runtime(), microbatches, fullest);
+    return planning::memory_of_rank(model_.config(), plan, model_.runtime(), microbatches, fullest);
   }
 
   void take(ParallelPlan plan) {
@@ -116,7 +117,7 @@ class Search {
   }
 
   void add(const ParallelPlan& plan, double needed) {
-    const StepModel::Bounds bounds = model_.bounds(plan);
+    const planning::StepModel::Bounds bounds = model_.bounds(plan);
     candidates_.push_back({plan, bounds.estimate, bounds.lower, needed});
     Family& family = families_[family_number(plan)];
     if (family.least == 0 || bounds.estimate < family.least ||
@@ -223,7 +224,7 @@ class Search {
         });
   }
 
-  const StepModel& model_;
+  const planning::StepModel& model_;
   const PlanOptions& options_;
   TrainingPlans found_;
   std::vector<Candidate> candidates_;
@@ -274,7 +275,7 @@ Result<TrainingPlans> plan_training(const TransformerConfig& model, const Cluste
                                     const PlanOptions& options) {
   TUTTI_TRY(check_inputs(model, cluster, global_batch));
   TUTTI_TRY(check(options.rules));
-  const StepModel costs(model, cluster, options.runtime, global_batch);
+  const planning::StepModel costs(model, cluster, options.runtime, global_batch);
   return Search(costs, options, options.memory > 0 ? options.memory : usable_memory(cluster)).run(cluster.devices());
 }
 
@@ -297,10 +298,10 @@ Result<RankedPlan> evaluate(const TransformerConfig& model, const Cluster& clust
         fmt::format("a batch of {} or {}", std::max(1, global_batch / unit) * unit, (global_batch / unit + 1) * unit));
   const int microbatches = plan.microbatches(global_batch);
   return as_result([&] {
-    const StepModel costs(model, cluster, runtime, global_batch);
+    const planning::StepModel costs(model, cluster, runtime, global_batch);
     RankedPlan ranked{.plan = plan, .time = costs.exact(plan)};
-    ranked.fullest = fullest_rank(model, plan, runtime, microbatches);
-    ranked.memory = memory_of_rank(model, plan, runtime, microbatches, ranked.fullest);
+    ranked.fullest = planning::fullest_rank(model, plan, runtime, microbatches);
+    ranked.memory = planning::memory_of_rank(model, plan, runtime, microbatches, ranked.fullest);
     return ranked;
   });
 }

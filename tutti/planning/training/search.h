@@ -28,7 +28,7 @@ enum class PlanGoal {
 
 struct PlanOptions {
   TrainingRuntime runtime;
-  PlanRules rules{};
+  planning::PlanRules rules{};
   PlanGoal goal = PlanGoal::kTime;
   double memory = 0;  // bytes that a rank may use; 0: nine tenths of a device
   int best = 10;      // plans to return
@@ -36,9 +36,9 @@ struct PlanOptions {
 
 struct RankedPlan {
   ParallelPlan plan;
-  StepTime time;
-  RankMemory memory;  // of the fullest rank
-  int fullest = 0;    // rank of the pipeline
+  planning::StepTime time;
+  planning::RankMemory memory;  // of the fullest rank
+  int fullest = 0;              // rank of the pipeline
 };
 
 // Plans that use the same axes.
@@ -55,7 +55,7 @@ struct TrainingPlans {
   std::vector<RankedPlan> front;     // no other plan is faster and needs less; the fastest first
   std::vector<PlanFamily> families;  // the fastest first, those that do not fit last
   std::int64_t compared = 0, fitting = 0;
-  Refusals refusals;
+  planning::Refusals refusals;
   // No plan can be faster than best[0]: the lower bound of each one that was not timed exactly is above its time.
   bool is_proven = false;
 };

@@ -24,7 +24,7 @@ Cluster small_cluster(int nodes, int devices, double memory) {
 std::vector<std::tuple<double, int, ParallelPlan>> brute_force(const TransformerConfig& config, const Cluster& cluster,
                                                                int batch, const TrainingRuntime& runtime,
                                                                double limit) {
-  const StepModel model(config, cluster, runtime, batch);
+  const planning::StepModel model(config, cluster, runtime, batch);
   const int n = cluster.devices();
   std::vector<std::tuple<double, int, ParallelPlan>> found;
   ParallelPlan p;
@@ -60,7 +60,8 @@ std::vector<std::tuple<double, int, ParallelPlan>> brute_force(const Transformer
                         if (!runtime.refusal(p).empty()) continue;
                         double most = 0;
                         for (int rank = 0; rank < p.pipeline; ++rank)
-                          most = std::max(most, memory_of_rank(config, p, runtime, microbatches, rank).total());
+                          most =
+                              std::max(most, planning::memory_of_rank(config, p, runtime, microbatches, rank).total());
                         if (most <= limit) found.emplace_back(model.exact_step(p), axes_of(p), p);
                       }
               }

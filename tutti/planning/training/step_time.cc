@@ -13,7 +13,7 @@
 #include "tutti/planning/training/layer_chain.h"
 #include "tutti/planning/training/memory.h"
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 // Bytes after which an average starts while backward runs: what is left of it when the last backward ends.
@@ -421,4 +421,4 @@ const Cluster& StepModel::cluster() const { return costs_->cluster; }
 const TrainingRuntime& StepModel::runtime() const { return costs_->runtime; }
 int StepModel::global_batch() const { return costs_->global_batch; }
 
-}  // namespace tutti
+}  // namespace tutti::planning

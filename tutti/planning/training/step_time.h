@@ -14,7 +14,7 @@
 #include "tutti/planning/training/training_runtime.h"
 #include "tutti/planning/transformer_config.h"
 
-namespace tutti {
+namespace tutti::planning {
 
 // Seconds of the busiest rank of the pipeline, and what the others make it wait for. Their sum is the step.
 struct StepTime {
@@ -59,4 +59,4 @@ class StepModel {
   std::unique_ptr<Costs> costs_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::planning

@@ -9,7 +9,7 @@
 #include "tutti/planning/training/cluster_presets.h"
 #include "tutti/planning/training/device_time.h"
 
-namespace tutti {
+namespace tutti::planning {
 namespace {
 
 Cluster a100(int devices) { return cluster_preset("a100-sxm", (devices + 7) / 8).or_throw(); }
@@ -170,4 +170,4 @@ TEST(ProductTimes, ComeFromMeasuredProductsIfThereAreAny) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::planning

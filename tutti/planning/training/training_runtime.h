@@ -13,8 +13,6 @@ struct ParameterBytes {
   double weights = 4, gradients = 4, optimizer = 8;
   double sum() const { return weights + gradients + optimizer; }
 };
-// What a rank has of them, if `ranks` ranks share as `zero` says.
-ParameterBytes divided(const ParameterBytes& bytes, ZeroStage zero, int ranks);
 
 struct TrainingRuntime {
   std::string name;

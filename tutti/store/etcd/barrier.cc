@@ -29,18 +29,18 @@ Error mismatch(std::string detail, std::string hint) {
 
 class Entrant {
  public:
-  Entrant(Session& session, const StoreRequest& request, Deadline deadline)
+  Entrant(Session& session, const store::Request& request, Deadline deadline)
       : session_(session),
         request_(request),
         deadline_(deadline),
         calls_(Deadline::after(deadline.remaining() + kBarrierGrace)),
         head_key_(session.name(Session::Kind::kBarrier, request.keys[0])) {}
 
-  Result<Reply> run(const Store::Waiting& waiting, double report_every);
+  Result<store::Reply> run(const Store::Waiting& waiting, double report_every);
 
  private:
   struct Head {
-    Op op{};
+    store::Op op{};
     int size = 0;
     std::string epoch;
     std::int64_t created = 0, modified = 0;
@@ -52,11 +52,11 @@ class Entrant {
 
   Result<bool> enter(bool& is_last);
   Status check(const Head& head);
-  Result<std::optional<Reply>> close();
-  Result<Reply> read_closed(std::int64_t revision);
-  Result<std::optional<Reply>> withdraw();
+  Result<std::optional<store::Reply>> close();
+  Result<store::Reply> read_closed(std::int64_t revision);
+  Result<std::optional<store::Reply>> withdraw();
   Result<View> read();
-  Reply reply_of(const RangeAnswer& entries) const;
+  store::Reply reply_of(const RangeAnswer& entries) const;
   std::string entries() const { return session_.name(Session::Kind::kEntry, request_.keys[0]) + "/" + epoch_ + "/"; }
   std::string entry() const { return entries() + digits(request_.rank); }
   std::string head_value() const {
@@ -68,7 +68,7 @@ class Entrant {
   }
 
   Session& session_;
-  const StoreRequest& request_;
+  const store::Request& request_;
   const Deadline deadline_, calls_;
   const std::string head_key_;
   std::string epoch_;
@@ -79,7 +79,7 @@ std::optional<Entrant::Head> Entrant::parse(const RangeAnswer& range) {
   if (range.items.empty()) return std::nullopt;
   const auto words = split(range.items[0].value, ' ');
   if (words.size() != 3) return std::nullopt;
-  return Head{Op(parse_int(words[0]).value_or(0)), int(parse_int(words[1]).value_or(0)), words[2],
+  return Head{store::Op(parse_int(words[0]).value_or(0)), int(parse_int(words[1]).value_or(0)), words[2],
               range.items[0].created, range.items[0].modified};
 }
 
@@ -91,7 +91,7 @@ Status Entrant::check(const Head& head) {
       {.key = entries(), .prefix = true, .limit = 1, .what = Range::What::kKeys}, revision, calls_));
   const std::string other = first.items.empty() ? "a rank" : "rank " + std::to_string(rank_in(first.items[0].key));
   if (head.op != request_.op)
-    return mismatch(other + " called " + (head.op == Op::kBarrier ? "barrier" : "gather_all") + " with this key",
+    return mismatch(other + " called " + (head.op == store::Op::kBarrier ? "barrier" : "gather_all") + " with this key",
                     "all ranks must make the same calls in the same order");
   return mismatch(other + " counts " + std::to_string(head.size) + " ranks, rank " + std::to_string(request_.rank) +
                       " counts " + std::to_string(request_.size),
@@ -127,24 +127,24 @@ Result<bool> Entrant::enter(bool& is_last) {
   return true;
 }
 
-Reply Entrant::reply_of(const RangeAnswer& entries) const {
-  Reply reply;
-  if (request_.op == Op::kGatherAll)
+store::Reply Entrant::reply_of(const RangeAnswer& entries) const {
+  store::Reply reply;
+  if (request_.op == store::Op::kGatherAll)
     for (const auto& item : entries.items) reply.values.push_back(item.value);  // keys are in the order of ranks
   return reply;
 }
 
 // Ends a barrier that was complete at `counted_`; none if it has changed since.
-Result<std::optional<Reply>> Entrant::close() {
+Result<std::optional<store::Reply>> Entrant::close() {
   Transaction transaction;
   transaction.compare = {{.what = Compare::What::kModified, .key = head_key_, .revision = counted_}};
   transaction.success = {Range{.key = entries(), .prefix = true}, Delete{head_key_}, Delete{entries(), true}};
   const auto outcome = TUTTI_TRY(session_.change(std::move(transaction), calls_));
-  if (!outcome.made || outcome.answer_lost) return std::optional<Reply>();  // then its deletion tells
-  return std::optional<Reply>(reply_of(outcome.answer.ranges.at(0)));
+  if (!outcome.made || outcome.answer_lost) return std::optional<store::Reply>();  // then its deletion tells
+  return std::optional<store::Reply>(reply_of(outcome.answer.ranges.at(0)));
 }
 
-Result<Reply> Entrant::read_closed(std::int64_t revision) {
+Result<store::Reply> Entrant::read_closed(std::int64_t revision) {
   std::int64_t unused = 0;
   return reply_of(TUTTI_TRY(
       session_.gateway().range({.key = entries(), .prefix = true, .revision = revision - 1}, unused, calls_)));
@@ -161,7 +161,7 @@ Result<Entrant::View> Entrant::read() {
 }
 
 // Leaves the barrier; a reply if it was closed before that.
-Result<std::optional<Reply>> Entrant::withdraw() {
+Result<std::optional<store::Reply>> Entrant::withdraw() {
   for (;;) {
     const View view = TUTTI_TRY(read());
     if (!view.head) break;
@@ -171,15 +171,15 @@ Result<std::optional<Reply>> Entrant::withdraw() {
       transaction.success = {Delete{head_key_}, Delete{entry()}};
     else
       transaction.success = {Put{head_key_, head_value()}, Delete{entry()}};
-    if (TUTTI_TRY(session_.change(std::move(transaction), calls_)).made) return std::optional<Reply>();
+    if (TUTTI_TRY(session_.change(std::move(transaction), calls_)).made) return std::optional<store::Reply>();
   }
   const auto closed = TUTTI_TRY(session_.gateway().await_change(head_key_, false, Gateway::Change::kDelete,
                                                                 counted_ + 1, Deadline::after(kBarrierGrace)));
-  if (!closed) return std::optional<Reply>();
-  return std::optional<Reply>(TUTTI_TRY(read_closed(*closed)));
+  if (!closed) return std::optional<store::Reply>();
+  return std::optional<store::Reply>(TUTTI_TRY(read_closed(*closed)));
 }
 
-Result<Reply> Entrant::run(const Store::Waiting& waiting, double report_every) {
+Result<store::Reply> Entrant::run(const Store::Waiting& waiting, double report_every) {
   bool is_last = false;
   while (!TUTTI_TRY(enter(is_last))) {
   }
@@ -197,7 +197,7 @@ Result<Reply> Entrant::run(const Store::Waiting& waiting, double report_every) {
       if (auto reply = TUTTI_TRY(close())) return *std::move(reply);
       continue;
     }
-    Missing missing;
+    store::Missing missing;
     for (int rank = 0; rank < request_.size; ++rank)
       if (!view.ranks.contains(rank)) missing.ranks.push_back(rank);
     if (!deadline_.expired()) {
@@ -212,8 +212,8 @@ Result<Reply> Entrant::run(const Store::Waiting& waiting, double report_every) {
 
 }  // namespace
 
-Result<Reply> barrier(Session& session, const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
-                      double report_every) {
+Result<store::Reply> barrier(Session& session, const store::Request& request, Deadline deadline,
+                             const Store::Waiting& waiting, double report_every) {
   return Entrant(session, request, deadline).run(waiting, report_every);
 }
 

@@ -38,18 +38,18 @@ class EtcdStore final : public Store {
     std::int64_t revision = 0;                    // of all
   };
 
-  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
-  Result<Reply> carry_out(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<store::Reply> call(const store::Request& request, Deadline deadline, const Waiting& waiting) override;
+  Result<store::Reply> carry_out(const store::Request& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
   Result<Values> read(const std::vector<std::string>& keys, bool with_values, Deadline deadline);
-  Result<Reply> await_all(const StoreRequest& request, Deadline deadline);
-  Result<Reply> take(const StoreRequest& request, Deadline deadline);
-  Result<Reply> look_for(const StoreRequest& request, Deadline deadline);
-  Result<Reply> rewrite(const StoreRequest& request, Deadline deadline);
-  Result<Reply> swap(const StoreRequest& request, Deadline deadline);
-  Result<Reply> put_all(const StoreRequest& request, Deadline deadline);
-  Result<Reply> erase(const std::string& key, Deadline deadline);
-  Result<Reply> count_keys(Deadline deadline);
-  Result<Reply> queue_up(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<store::Reply> await_all(const store::Request& request, Deadline deadline);
+  Result<store::Reply> take(const store::Request& request, Deadline deadline);
+  Result<store::Reply> look_for(const store::Request& request, Deadline deadline);
+  Result<store::Reply> rewrite(const store::Request& request, Deadline deadline);
+  Result<store::Reply> swap(const store::Request& request, Deadline deadline);
+  Result<store::Reply> put_all(const store::Request& request, Deadline deadline);
+  Result<store::Reply> erase(const std::string& key, Deadline deadline);
+  Result<store::Reply> count_keys(Deadline deadline);
+  Result<store::Reply> queue_up(const store::Request& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
   Result<RangeAnswer> range(const Range& range, Deadline deadline) {
     std::int64_t revision = 0;
     return session_->gateway().range(range, revision, deadline);
@@ -62,42 +62,42 @@ class EtcdStore final : public Store {
   std::uint64_t pushed_ TUTTI_GUARDED_BY(mutex_) = 0;
 };
 
-Result<Reply> EtcdStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
+Result<store::Reply> EtcdStore::call(const store::Request& request, Deadline deadline, const Waiting& waiting) {
   const MutexLock lock(mutex_);
-  if (request.op == Op::kBarrier || request.op == Op::kGatherAll)
+  if (request.op == store::Op::kBarrier || request.op == store::Op::kGatherAll)
     return etcd::barrier(*session_, request, deadline, waiting, kReportEvery);
   return carry_out(request, deadline);
 }
 
-Result<Reply> EtcdStore::carry_out(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> EtcdStore::carry_out(const store::Request& request, Deadline deadline) {
   switch (request.op) {
-    case Op::kSet:
-    case Op::kMultiSet:
+    case store::Op::kSet:
+    case store::Op::kMultiSet:
       return put_all(request, deadline);
-    case Op::kGet:
-    case Op::kWait:
+    case store::Op::kGet:
+    case store::Op::kWait:
       return await_all(request, deadline);
-    case Op::kAdd:
-    case Op::kAppend:
+    case store::Op::kAdd:
+    case store::Op::kAppend:
       return rewrite(request, deadline);
-    case Op::kCompareSet:
+    case store::Op::kCompareSet:
       return swap(request, deadline);
-    case Op::kCheck:
+    case store::Op::kCheck:
       return look_for(request, deadline);
-    case Op::kRemove:
+    case store::Op::kRemove:
       return erase(request.keys[0], deadline);
-    case Op::kNumKeys:
+    case store::Op::kNumKeys:
       return count_keys(deadline);
-    case Op::kPush:
+    case store::Op::kPush:
       return queue_up(request, deadline);
-    case Op::kPop:
+    case store::Op::kPop:
       return take(request, deadline);
-    case Op::kQueueLength: {
+    case store::Op::kQueueLength: {
       const Range all{.key = queue_folder(request.keys[0]), .prefix = true, .what = Range::What::kCount};
-      return Reply{.number = TUTTI_TRY(range(all, deadline)).count};
+      return store::Reply{.number = TUTTI_TRY(range(all, deadline)).count};
     }
-    case Op::kBarrier:
-    case Op::kGatherAll:
+    case store::Op::kBarrier:
+    case store::Op::kGatherAll:
       break;  // call() sends these to barrier()
   }
   return Error{.code = Code::kInternal, .detail = "an unknown operation"};
@@ -120,16 +120,16 @@ Result<EtcdStore::Values> EtcdStore::read(const std::vector<std::string>& keys, 
   return result;
 }
 
-Result<Reply> EtcdStore::await_all(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> EtcdStore::await_all(const store::Request& request, Deadline deadline) {
   const Deadline calls = Deadline::after(deadline.remaining() + kGrace);
   for (;;) {
-    auto [values, revision] = TUTTI_TRY(read(request.keys, request.op == Op::kGet, calls));
-    Missing missing;
+    auto [values, revision] = TUTTI_TRY(read(request.keys, request.op == store::Op::kGet, calls));
+    store::Missing missing;
     for (std::size_t i = 0; i < values.size(); ++i)
       if (!values[i]) missing.keys.push_back(request.keys[i]);
     if (missing.keys.empty()) {
-      Reply reply;
-      if (request.op == Op::kGet)
+      store::Reply reply;
+      if (request.op == store::Op::kGet)
         for (auto& value : values) reply.values.push_back(std::move(value->value));
       return reply;
     }
@@ -139,21 +139,21 @@ Result<Reply> EtcdStore::await_all(const StoreRequest& request, Deadline deadlin
   }
 }
 
-Result<Reply> EtcdStore::look_for(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> EtcdStore::look_for(const store::Request& request, Deadline deadline) {
   const Values held = TUTTI_TRY(read(request.keys, false, deadline));
-  return Reply{.flag =
-                   std::all_of(held.values.begin(), held.values.end(), [](const auto& v) { return v.has_value(); })};
+  return store::Reply{
+      .flag = std::all_of(held.values.begin(), held.values.end(), [](const auto& v) { return v.has_value(); })};
 }
 
 // add and append: the new value depends on the old one.
-Result<Reply> EtcdStore::rewrite(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> EtcdStore::rewrite(const store::Request& request, Deadline deadline) {
   const std::string key = value_key(request.keys[0]);
   for (;;) {
     auto held = TUTTI_TRY(range({.key = key}, deadline)).items;
     const std::string old = held.empty() ? std::string() : std::move(held[0].value);
     std::string desired;
     std::int64_t number = 0;
-    if (request.op == Op::kAppend) {
+    if (request.op == store::Op::kAppend) {
       desired = old + request.values[0];
     } else {
       const auto counted = held.empty() ? std::optional<std::int64_t>(0) : parse_int(old);
@@ -164,20 +164,20 @@ Result<Reply> EtcdStore::rewrite(const StoreRequest& request, Deadline deadline)
         return Error{.code = Code::kLimit, .detail = "the sum does not fit 64 bits"};
       desired = std::to_string(number);
     }
-    if (desired.size() > kMaxValueBytes)
+    if (desired.size() > store::kMaxValueBytes)
       return Error{.code = Code::kLimit,
                    .detail = "the value would have " + bytes_text(desired.size()) + ", at most " +
-                             bytes_text(kMaxValueBytes) + " are allowed"};
+                             bytes_text(store::kMaxValueBytes) + " are allowed"};
     Transaction transaction;
     transaction.compare = {held.empty()
                                ? Compare{Compare::What::kAbsent, key}
                                : Compare{.what = Compare::What::kModified, .key = key, .revision = held[0].modified}};
     transaction.success = {Put{key, std::move(desired)}};
-    if (TUTTI_TRY(session_->change(std::move(transaction), deadline)).made) return Reply{.number = number};
+    if (TUTTI_TRY(session_->change(std::move(transaction), deadline)).made) return store::Reply{.number = number};
   }
 }
 
-Result<Reply> EtcdStore::swap(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> EtcdStore::swap(const store::Request& request, Deadline deadline) {
   const std::string key = value_key(request.keys[0]);
   Transaction transaction;
   transaction.compare = {request.values.size() == 2
@@ -186,13 +186,13 @@ Result<Reply> EtcdStore::swap(const StoreRequest& request, Deadline deadline) {
   transaction.success = {Put{key, request.values[0]}};
   transaction.failure = {Range{.key = key}};
   auto outcome = TUTTI_TRY(session_->change(std::move(transaction), deadline));
-  if (outcome.made) return Reply{.values = {request.values[0]}, .flag = true};
-  Reply reply;
+  if (outcome.made) return store::Reply{.values = {request.values[0]}, .flag = true};
+  store::Reply reply;
   if (auto& held = outcome.answer.ranges.at(0).items; !held.empty()) reply.values = {std::move(held[0].value)};
   return reply;
 }
 
-Result<Reply> EtcdStore::put_all(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> EtcdStore::put_all(const store::Request& request, Deadline deadline) {
   for (std::size_t begin = 0; begin < request.keys.size(); begin += kOperationsPerTransaction) {
     Transaction transaction;
     std::set<std::string> seen;  // etcd refuses to write a key twice: of two the last counts
@@ -201,36 +201,36 @@ Result<Reply> EtcdStore::put_all(const StoreRequest& request, Deadline deadline)
         transaction.success.push_back(Put{value_key(request.keys[i]), request.values[i]});
     TUTTI_TRY(session_->change(std::move(transaction), deadline));
   }
-  return Reply{};
+  return store::Reply{};
 }
 
-Result<Reply> EtcdStore::erase(const std::string& key, Deadline deadline) {
+Result<store::Reply> EtcdStore::erase(const std::string& key, Deadline deadline) {
   Transaction transaction;
   transaction.success = {Delete{value_key(key)}, Delete{queue_folder(key), true}};
   const auto outcome = TUTTI_TRY(session_->change(std::move(transaction), deadline));
   // If the answer was lost this is unknown; that it existed is the likelier.
-  return Reply{.flag = outcome.answer_lost || outcome.answer.deleted > 0};
+  return store::Reply{.flag = outcome.answer_lost || outcome.answer.deleted > 0};
 }
 
-Result<Reply> EtcdStore::count_keys(Deadline deadline) {
+Result<store::Reply> EtcdStore::count_keys(Deadline deadline) {
   const auto values = TUTTI_TRY(
       range({.key = session_->all_of(WaitKind::kValue), .prefix = true, .what = Range::What::kCount}, deadline));
   const auto queued = TUTTI_TRY(
       range({.key = session_->all_of(WaitKind::kQueue), .prefix = true, .what = Range::What::kKeys}, deadline));
   std::set<std::string> queues;
   for (const auto& item : queued.items) queues.insert(item.key.substr(0, item.key.rfind('/')));
-  return Reply{.number = values.count + std::int64_t(queues.size())};
+  return store::Reply{.number = values.count + std::int64_t(queues.size())};
 }
 
-Result<Reply> EtcdStore::queue_up(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> EtcdStore::queue_up(const store::Request& request, Deadline deadline) {
   Transaction transaction;
   transaction.success = {
       Put{queue_folder(request.keys[0]) + session_->id() + "." + std::to_string(++pushed_), request.values[0]}};
   TUTTI_TRY(session_->change(std::move(transaction), deadline));
-  return Reply{};
+  return store::Reply{};
 }
 
-Result<Reply> EtcdStore::take(const StoreRequest& request, Deadline deadline) {
+Result<store::Reply> EtcdStore::take(const store::Request& request, Deadline deadline) {
   const Deadline calls = Deadline::after(deadline.remaining() + kGrace);
   const std::string folder = queue_folder(request.keys[0]);
   for (;;) {
@@ -247,7 +247,7 @@ Result<Reply> EtcdStore::take(const StoreRequest& request, Deadline deadline) {
     transaction.compare = {{.what = Compare::What::kCreated, .key = item.key, .revision = item.created}};
     transaction.success = {Delete{item.key}};
     if (TUTTI_TRY(session_->change(std::move(transaction), calls)).made)
-      return Reply{.values = {std::move(item.value)}};
+      return store::Reply{.values = {std::move(item.value)}};
   }
 }
 

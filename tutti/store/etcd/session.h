@@ -80,7 +80,7 @@ class Session {
 
 // Carries out `request`, whose op is kBarrier or kGatherAll (barrier.cc): enters, and waits for the other ranks until
 // the deadline. About every `report_every` seconds it calls `waiting` (may be empty) with the missing ranks.
-Result<Reply> barrier(Session& session, const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
-                      double report_every);
+Result<store::Reply> barrier(Session& session, const store::Request& request, Deadline deadline,
+                             const Store::Waiting& waiting, double report_every);
 
 }  // namespace tutti::etcd

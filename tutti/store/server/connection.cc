@@ -13,7 +13,7 @@
 #include "tutti/store/server/replication.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti::store_server {
+namespace tutti::store {
 namespace {
 
 constexpr std::size_t kMaxOpenCalls = 1024;  // of one client
@@ -154,7 +154,7 @@ Status Clients::answer_about_call(Connection& connection, const wire::Frame& fra
 }
 
 Status Clients::submit(Connection& connection, const wire::Frame& frame) {
-  StoreRequest request = TUTTI_TRY(wire::parse_request(frame));
+  Request request = TUTTI_TRY(wire::parse_request(frame));
   if (connection.open_calls.contains(frame.id))
     return Error{.code = Code::kCorrupt, .detail = "two calls under one id"};
   if (connection.open_calls.size() >= kMaxOpenCalls)
@@ -230,4 +230,4 @@ void Clients::flush_all(Deadline deadline) {
   }
 }
 
-}  // namespace tutti::store_server
+}  // namespace tutti::store

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "tutti/base/fd.h"
-#include "tutti/store/memory_store.h"
+#include "tutti/store/shared_table.h"
 #include "tutti/store/table.h"
 #include "tutti/store/wire.h"
 #include "tutti/transport/event_loop.h"
 #include "tutti/transport/handshake.h"
 
-namespace tutti::store_server {
+namespace tutti::store {
 
 class Replication;
 
@@ -114,4 +114,4 @@ class Clients {
   std::atomic<std::uint64_t> dropped_{0}, calls_{0};
 };
 
-}  // namespace tutti::store_server
+}  // namespace tutti::store

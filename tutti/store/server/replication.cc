@@ -16,7 +16,7 @@
 #include "tutti/base/text.h"
 #include "tutti/transport/socket.h"
 
-namespace tutti::store_server {
+namespace tutti::store {
 namespace {
 
 constexpr std::size_t kStandbyOutput = 2 * kMaxTableBytes;  // a whole copy may be under way
@@ -345,4 +345,4 @@ void Replication::carry_out_decision() {
   take_over(kNodesDecided);
 }
 
-}  // namespace tutti::store_server
+}  // namespace tutti::store

@@ -11,13 +11,13 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/mutex.h"
-#include "tutti/store/memory_store.h"
 #include "tutti/store/server/connection.h"
 #include "tutti/store/server/server.h"
+#include "tutti/store/shared_table.h"
 #include "tutti/store/wire.h"
 #include "tutti/transport/event_loop.h"
 
-namespace tutti::store_server {
+namespace tutti::store {
 
 inline constexpr Duration kHeartbeatEvery = std::chrono::milliseconds(250);
 // For this long after the last echo a closed connection proves that the other process has ended. Once nothing was heard
@@ -123,4 +123,4 @@ class Replication {
   transport::EventLoop::Timer heartbeat_timer_;
 };
 
-}  // namespace tutti::store_server
+}  // namespace tutti::store

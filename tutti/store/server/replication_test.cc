@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::store_server {
+namespace tutti::store {
 namespace {
 
 using std::chrono::milliseconds;
@@ -50,4 +50,4 @@ TEST(Contact, NeverBoth) {
 }
 
 }  // namespace
-}  // namespace tutti::store_server
+}  // namespace tutti::store

@@ -22,14 +22,14 @@
 #include "tutti/base/log.h"
 #include "tutti/base/mutex.h"
 #include "tutti/base/thread.h"
-#include "tutti/store/memory_store.h"
 #include "tutti/store/server/connection.h"
 #include "tutti/store/server/replication.h"
+#include "tutti/store/shared_table.h"
 #include "tutti/transport/event_loop.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
-namespace store_server {
+namespace store {
 namespace {
 
 constexpr std::size_t kMaxHalfOpen = 512;
@@ -267,11 +267,11 @@ void ServerThread::turn_away(HalfOpens::iterator half_open, const Error& why) {
   resume();
 }
 
-}  // namespace store_server
+}  // namespace store
 
 // ---- the handle ----
 
-using store_server::ServerThread;
+using store::ServerThread;
 
 StoreServer::StoreServer(std::unique_ptr<ServerThread> thread) : thread_(std::move(thread)) {}
 StoreServer::~StoreServer() { thread_->stop(); }
@@ -281,7 +281,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(const transport::Address
   transport::Listener listener = TUTTI_TRY(listen(bind));
   auto loop = TUTTI_TRY(transport::EventLoop::create());
   auto thread = std::make_unique<ServerThread>(std::move(listener), std::move(credentials), std::move(loop),
-                                               std::make_shared<SharedTable>());
+                                               std::make_shared<store::SharedTable>());
   TUTTI_TRY(thread->start());
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));
 }
@@ -291,7 +291,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::follow(const transport::Addres
                                                          const transport::Address& primary, Deadline deadline) {
   transport::Listener listener = TUTTI_TRY(listen(bind));
   auto loop = TUTTI_TRY(transport::EventLoop::create());
-  store_server::Upstream upstream = TUTTI_TRY(store_server::copy_from(primary, credentials, deadline));
+  store::Upstream upstream = TUTTI_TRY(store::copy_from(primary, credentials, deadline));
   auto thread =
       std::make_unique<ServerThread>(std::move(listener), std::move(credentials), std::move(loop), upstream.table);
   thread->replication().become_standby(std::move(upstream));

@@ -12,9 +12,9 @@
 
 namespace tutti {
 
-namespace store_server {
+namespace store {
 class ServerThread;
-}  // namespace store_server
+}  // namespace store
 
 // What a server is to its clients.
 enum class StoreRole {
@@ -74,8 +74,8 @@ class StoreServer {
   Counts counts() const;
 
  private:
-  explicit StoreServer(std::unique_ptr<store_server::ServerThread> thread);
-  std::unique_ptr<store_server::ServerThread> thread_;
+  explicit StoreServer(std::unique_ptr<store::ServerThread> thread);
+  std::unique_ptr<store::ServerThread> thread_;
 };
 
 }  // namespace tutti

@@ -60,7 +60,7 @@ class StoreServerTest : public testing::Test {
 };
 
 std::string frame(std::uint32_t id, std::uint8_t kind, const std::string& body) {
-  return wire::header(id, kind, body.size()) + body;
+  return store::wire::header(id, kind, body.size()) + body;
 }
 
 TEST_F(StoreServerTest, APortInUseIsAnError) {
@@ -140,17 +140,18 @@ TEST_F(StoreServerTest, LengthBeyondTheLimitIsRefusedBeforeAnyMemoryIsTaken) {
 
 TEST_F(StoreServerTest, CountsAndSizesThatLieAreRefused) {
   const std::string lies[] = {
-      std::string(4, '\xff'),                                                   // four billion keys
-      std::string("\1\0\0\0\xff\xff\xff\xff", 8),                               // one key of four billion bytes
-      std::string("\1\0\0\0\5\0\0\0ab", 10),                                    // one key, cut short
-      std::string("\0\0\0\0\0\0\0\0", 8),                                       // no numbers
-      wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"k"}}) + "and more",  // too long
-      wire::body_of(StoreRequest{.op = Op::kGet, .keys = std::vector<std::string>(kMaxKeysPerCall + 1)}),
+      std::string(4, '\xff'),                      // four billion keys
+      std::string("\1\0\0\0\xff\xff\xff\xff", 8),  // one key of four billion bytes
+      std::string("\1\0\0\0\5\0\0\0ab", 10),       // one key, cut short
+      std::string("\0\0\0\0\0\0\0\0", 8),          // no numbers
+      store::wire::body_of(store::Request{.op = store::Op::kGet, .keys = {"k"}}) + "and more",  // too long
+      store::wire::body_of(
+          store::Request{.op = store::Op::kGet, .keys = std::vector<std::string>(store::kMaxKeysPerCall + 1)}),
       "",
   };
   for (const auto& body : lies) {
     const Fd fd = insider();
-    transport::send_all(fd.get(), bytes_of(frame(1, std::uint8_t(Op::kGet), body)), soon()).or_throw();
+    transport::send_all(fd.get(), bytes_of(frame(1, std::uint8_t(store::Op::kGet), body)), soon()).or_throw();
     EXPECT_EQ(last_words(fd.get()), "");
   }
   for (const int kind : {0, 16, 63, 64, 200, 255}) {
@@ -164,19 +165,20 @@ TEST_F(StoreServerTest, CountsAndSizesThatLieAreRefused) {
 // An empty string takes four bytes of a frame and 32 of memory.
 TEST_F(StoreServerTest, MoreKeysThanACallMayHaveTakeNoMemory) {
   const auto parses = [](std::size_t keys, std::size_t values) {
-    const std::string body = wire::body_of(StoreRequest{
-        .op = Op::kMultiSet, .keys = std::vector<std::string>(keys), .values = std::vector<std::string>(values)});
-    return wire::parse_request({.kind = std::uint8_t(Op::kMultiSet), .body = bytes_of(body)}).ok();
+    const std::string body = store::wire::body_of(store::Request{.op = store::Op::kMultiSet,
+                                                                 .keys = std::vector<std::string>(keys),
+                                                                 .values = std::vector<std::string>(values)});
+    return store::wire::parse_request({.kind = std::uint8_t(store::Op::kMultiSet), .body = bytes_of(body)}).ok();
   };
-  EXPECT_TRUE(parses(kMaxKeysPerCall, kMaxKeysPerCall));
-  EXPECT_FALSE(parses(kMaxKeysPerCall + 1, 0));
-  EXPECT_FALSE(parses(1, kMaxKeysPerCall + 1));
+  EXPECT_TRUE(parses(store::kMaxKeysPerCall, store::kMaxKeysPerCall));
+  EXPECT_FALSE(parses(store::kMaxKeysPerCall + 1, 0));
+  EXPECT_FALSE(parses(1, store::kMaxKeysPerCall + 1));
 }
 
 // The descriptor of a connection that has ended is soon another's, who must not be taken for it.
 TEST_F(StoreServerTest, TwoSessionsOnOneConnectionEndItAndHarmNoLaterClient) {
   const auto session = [](std::uint32_t id, std::uint64_t client) {
-    return frame(id, std::uint8_t(wire::Kind::kSession), wire::body_of_client(client));
+    return frame(id, std::uint8_t(store::wire::Kind::kSession), store::wire::body_of_client(client));
   };
   Fd twice = insider();
   transport::send_all(twice.get(), bytes_of(session(1, 71) + session(2, 72)), soon()).or_throw();
@@ -192,38 +194,40 @@ TEST_F(StoreServerTest, TwoSessionsOnOneConnectionEndItAndHarmNoLaterClient) {
 
 TEST_F(StoreServerTest, WellFormedNonsenseIsAnsweredWithAnError) {
   const Fd fd = insider();
-  const StoreRequest nonsense[] = {
-      {.op = Op::kSet, .keys = {"no value"}},
-      {.op = Op::kBarrier, .keys = {"b"}, .rank = 5, .size = 2},
-      {.op = Op::kBarrier, .keys = {"b"}, .rank = 0, .size = 2147483647},
-      {.op = Op::kSet, .keys = {std::string(5000, 'k')}, .values = {"v"}},
-      {.op = Op::kNumKeys, .keys = {"a key"}},
+  const store::Request nonsense[] = {
+      {.op = store::Op::kSet, .keys = {"no value"}},
+      {.op = store::Op::kBarrier, .keys = {"b"}, .rank = 5, .size = 2},
+      {.op = store::Op::kBarrier, .keys = {"b"}, .rank = 0, .size = 2147483647},
+      {.op = store::Op::kSet, .keys = {std::string(5000, 'k')}, .values = {"v"}},
+      {.op = store::Op::kNumKeys, .keys = {"a key"}},
   };
-  wire::FrameReader reader;
+  store::wire::FrameReader reader;
   std::uint32_t id = 0;
   for (const auto& request : nonsense) {
-    transport::send_all(fd.get(), bytes_of(frame(++id, std::uint8_t(request.op), wire::body_of(request))), soon())
+    transport::send_all(fd.get(), bytes_of(frame(++id, std::uint8_t(request.op), store::wire::body_of(request))),
+                        soon())
         .or_throw();
-    std::optional<wire::Frame> answer;
+    std::optional<store::wire::Frame> answer;
     while (!(answer = reader.next().or_throw())) {
       ASSERT_TRUE(transport::wait_readable(fd.get(), soon()).or_throw());
       (void)reader.read(fd.get()).or_throw();
     }
     EXPECT_EQ(answer->id, id);
-    EXPECT_TRUE(wire::parse_reply(*answer).or_throw().error.has_value()) << describe(request);
+    EXPECT_TRUE(store::wire::parse_reply(*answer).or_throw().error.has_value()) << describe(request);
   }
 }
 
 TEST_F(StoreServerTest, TwoCallsUnderOneIdAndTooManyCallsEndTheConnection) {
-  const std::string get = wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"never"}});
+  const std::string get = store::wire::body_of(store::Request{.op = store::Op::kGet, .keys = {"never"}});
   const Fd twice = insider();
-  transport::send_all(twice.get(),
-                      bytes_of(frame(1, std::uint8_t(Op::kGet), get) + frame(1, std::uint8_t(Op::kGet), get)), soon())
+  transport::send_all(
+      twice.get(),
+      bytes_of(frame(1, std::uint8_t(store::Op::kGet), get) + frame(1, std::uint8_t(store::Op::kGet), get)), soon())
       .or_throw();
   EXPECT_EQ(last_words(twice.get()), "");
   const Fd many = insider();
   for (std::uint32_t id = 0; id < 1025; ++id)
-    if (!transport::send_all(many.get(), bytes_of(frame(id, std::uint8_t(Op::kGet), get)), soon()).ok()) break;
+    if (!transport::send_all(many.get(), bytes_of(frame(id, std::uint8_t(store::Op::kGet), get)), soon()).ok()) break;
   EXPECT_EQ(last_words(many.get()), "");
   expect_unharmed();
 }
@@ -232,10 +236,10 @@ TEST_F(StoreServerTest, ClientThatNeverReadsIsDropped) {
   const auto keeper = victim();
   keeper->set("large", std::string(8 << 20, 'x')).or_throw();
   const Fd fd = insider();
-  const std::string get = wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"large"}});
+  const std::string get = store::wire::body_of(store::Request{.op = store::Op::kGet, .keys = {"large"}});
   Status sent;
   for (std::uint32_t id = 0; id < 200 && sent.ok(); ++id)
-    sent = transport::send_all(fd.get(), bytes_of(frame(id, std::uint8_t(Op::kGet), get)), soon());
+    sent = transport::send_all(fd.get(), bytes_of(frame(id, std::uint8_t(store::Op::kGet), get)), soon());
   while (server_->counts().dropped == 0) std::this_thread::yield();
   EXPECT_LT(last_words(fd.get()).size(), std::size_t(16) << 20);  // what the sockets held, and no more
   expect_unharmed();
@@ -244,8 +248,9 @@ TEST_F(StoreServerTest, ClientThatNeverReadsIsDropped) {
 TEST_F(StoreServerTest, RankThatDiesInABarrierIsMissing) {
   {
     const Fd dying = insider();
-    const StoreRequest barrier{.op = Op::kBarrier, .keys = {"b"}, .rank = 1, .size = 2};
-    transport::send_all(dying.get(), bytes_of(frame(1, std::uint8_t(Op::kBarrier), wire::body_of(barrier))), soon())
+    const store::Request barrier{.op = store::Op::kBarrier, .keys = {"b"}, .rank = 1, .size = 2};
+    transport::send_all(dying.get(),
+                        bytes_of(frame(1, std::uint8_t(store::Op::kBarrier), store::wire::body_of(barrier))), soon())
         .or_throw();
     while (server_->counts().calls == 0) std::this_thread::yield();
   }
@@ -273,23 +278,31 @@ TEST_F(StoreServerTest, TableIsBounded) {
 }
 
 TEST(Wire, FramesSurviveTheWay) {
-  const StoreRequest request{
-      .op = Op::kGatherAll, .keys = {std::string("a\0b", 3), ""}, .values = {"v"}, .number = -5, .rank = 2, .size = 3};
-  const std::string body = wire::body_of(request);
-  EXPECT_EQ(wire::parse_request({.kind = std::uint8_t(request.op), .body = bytes_of(body)}).or_throw(), request);
-  Reply reply;
+  const store::Request request{.op = store::Op::kGatherAll,
+                               .keys = {std::string("a\0b", 3), ""},
+                               .values = {"v"},
+                               .number = -5,
+                               .rank = 2,
+                               .size = 3};
+  const std::string body = store::wire::body_of(request);
+  EXPECT_EQ(store::wire::parse_request({.kind = std::uint8_t(request.op), .body = bytes_of(body)}).or_throw(), request);
+  store::Reply reply;
   reply.error = Error{.code = Code::kMismatch, .detail = "d", .hint = "h"};
-  const std::string failure = wire::body_of(reply);
-  const auto parsed = wire::parse_reply({.kind = wire::kind_of(reply), .body = bytes_of(failure)}).or_throw();
+  const std::string failure = store::wire::body_of(reply);
+  const auto parsed =
+      store::wire::parse_reply({.kind = store::wire::kind_of(reply), .body = bytes_of(failure)}).or_throw();
   EXPECT_EQ(to_string(*parsed.error), to_string(*reply.error));
-  const std::string missing = wire::body_of(Missing{.ranks = {1, 5}, .keys = {"k"}});
-  EXPECT_THAT(wire::parse_missing({.body = bytes_of(missing)}).or_throw().ranks, testing::ElementsAre(1, 5));
+  const std::string missing = store::wire::body_of(store::Missing{.ranks = {1, 5}, .keys = {"k"}});
+  EXPECT_THAT(store::wire::parse_missing({.body = bytes_of(missing)}).or_throw().ranks, testing::ElementsAre(1, 5));
 }
 
 TEST(Wire, EveryTruncationIsRefused) {
-  const std::string body = wire::body_of(StoreRequest{.op = Op::kMultiSet, .keys = {"k", "l"}, .values = {"v", "w"}});
+  const std::string body =
+      store::wire::body_of(store::Request{.op = store::Op::kMultiSet, .keys = {"k", "l"}, .values = {"v", "w"}});
   for (std::size_t size = 0; size < body.size(); ++size)
-    EXPECT_FALSE(wire::parse_request({.kind = std::uint8_t(Op::kMultiSet), .body = bytes_of(body).first(size)}).ok())
+    EXPECT_FALSE(
+        store::wire::parse_request({.kind = std::uint8_t(store::Op::kMultiSet), .body = bytes_of(body).first(size)})
+            .ok())
         << size;
 }
 
@@ -298,7 +311,7 @@ TEST(Wire, FramesAreCutWhereverTheBytesStop) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
   const Fd left(pair[0]), right(pair[1]);
   const std::string bytes = frame(1, 64, "") + frame(2, 65, std::string(10000, 'b')) + frame(3, 66, "c");
-  wire::FrameReader reader;
+  store::wire::FrameReader reader;
   std::vector<std::size_t> sizes;
   for (std::size_t at = 0; at < bytes.size(); at += 997) {
     const std::string part = bytes.substr(at, 997);

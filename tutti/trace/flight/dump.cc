@@ -20,7 +20,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -366,4 +366,4 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
   return files;
 }
 
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -12,7 +12,7 @@
 
 #include "tutti/base/error.h"
 
-namespace tutti {
+namespace tutti::trace {
 
 struct FlightOperation {
   enum class State : std::uint8_t { kScheduled, kStarted, kCompleted, kFailed };
@@ -84,4 +84,4 @@ struct FlightFiles {
 // kNotFound: there is no such folder, or nothing in it.
 Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders);
 
-}  // namespace tutti
+}  // namespace tutti::trace

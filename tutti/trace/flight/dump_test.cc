@@ -9,7 +9,7 @@
 
 #include "tutti/base/env.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 using testing::AllOf;
@@ -220,4 +220,4 @@ TEST_F(Files, TheDefaultFolderIsForThisUserAlone) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -13,7 +13,7 @@
 #include "tutti/base/machine.h"
 #include "tutti/trace/flight/dump.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 constexpr std::size_t kLeftGroups = 8;        // how many destroyed groups to keep
@@ -162,4 +162,4 @@ Result<std::string> FlightRecorder::write(Why why, const std::string& reason) {
   return write_flight_dump(dump, options_.folder);
 }
 
-}  // namespace tutti
+}  // namespace tutti::trace

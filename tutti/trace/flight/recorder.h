@@ -14,7 +14,7 @@
 #include "tutti/trace/flight/ring.h"
 #include "tutti/trace/progress/page.h"
 
-namespace tutti {
+namespace tutti::trace {
 
 // The record of one group.
 struct FlightTrack {
@@ -74,4 +74,4 @@ class FlightRecorder {
   bool failed_ TUTTI_GUARDED_BY(writing_) = false;
 };
 
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 using testing::ElementsAre;
@@ -145,4 +145,4 @@ TEST_F(Recorder, AFolderThatCannotBeMadeIsASentence) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -18,7 +18,7 @@
 
 #include "tutti/base/text.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 using State = FlightOperation::State;
@@ -422,4 +422,4 @@ FlightReport Inquiry::report() {
 
 FlightReport make_flight_report(const std::vector<FlightDump>& dumps) { return Inquiry(dumps).report(); }
 
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -6,7 +6,7 @@
 
 #include "tutti/trace/flight/dump.h"
 
-namespace tutti {
+namespace tutti::trace {
 
 // Ranks are global ranks, in ascending order.
 struct FlightReport {
@@ -55,4 +55,4 @@ std::string numbered(const std::string& call, std::uint64_t sequence);
 std::string to_text(const FlightReport& report);
 std::string to_json(const FlightReport& report);
 
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 using testing::AllOf;
@@ -252,4 +252,4 @@ TEST(FlightReport, AsJson) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -9,7 +9,7 @@
 #include "tutti/base/text.h"
 #include "tutti/trace/flight/report.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -108,4 +108,4 @@ std::string to_json(const FlightReport& report) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace tutti
+}  // namespace tutti::trace

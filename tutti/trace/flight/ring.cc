@@ -13,7 +13,7 @@
 
 #include "tutti/base/pause.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 constexpr int kReadTries = 1000;
@@ -149,4 +149,4 @@ std::vector<FlightEntry> FlightRing::newest(std::size_t most) const {
   return entries;
 }
 
-}  // namespace tutti
+}  // namespace tutti::trace

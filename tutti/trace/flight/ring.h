@@ -21,7 +21,7 @@
 #include <x86intrin.h>
 #endif
 
-namespace tutti {
+namespace tutti::trace {
 
 // The clock of the records: cheap to read, and converted into a time only when a report is made.
 class FlightClock {
@@ -158,4 +158,4 @@ class FlightRing {
   std::uint64_t mask_ = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::trace

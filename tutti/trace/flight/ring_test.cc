@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 class Ring : public testing::Test {
@@ -184,4 +184,4 @@ TEST(FlightClock, TicksBecomeMonotonicTime) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::trace

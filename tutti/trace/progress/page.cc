@@ -16,7 +16,7 @@
 #include "tutti/trace/flight/dump.h"
 #include "tutti/trace/flight/ring.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 template <class T>
@@ -178,4 +178,4 @@ void ProgressPage::release(int index) {
 
 void ProgressPage::GroupSlot::left() { put(page_.layout_->groups[index_].state, 2u); }
 
-}  // namespace tutti
+}  // namespace tutti::trace

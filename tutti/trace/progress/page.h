@@ -20,7 +20,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/mutex.h"
 
-namespace tutti {
+namespace tutti::trace {
 
 struct FlightGroup;  // trace/flight/dump.h
 
@@ -138,4 +138,4 @@ class ProgressPage {
   std::uint64_t ring_bytes_ TUTTI_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -11,7 +11,7 @@
 #include "tutti/trace/flight/recorder.h"
 #include "tutti/trace/progress/reader.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 using testing::HasSubstr;
@@ -239,4 +239,4 @@ TEST(PageOfAnother, IsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -11,7 +11,7 @@
 
 #include "tutti/trace/progress/page.h"
 
-namespace tutti {
+namespace tutti::trace {
 namespace {
 
 constexpr std::uint64_t kSlot = 64;
@@ -163,4 +163,4 @@ const ProgressCall* RankProgress::current(const ProgressGroup** of) const {
   return found;
 }
 
-}  // namespace tutti
+}  // namespace tutti::trace

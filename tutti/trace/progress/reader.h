@@ -10,7 +10,7 @@
 #include "tutti/base/error.h"
 #include "tutti/trace/flight/ring.h"
 
-namespace tutti {
+namespace tutti::trace {
 
 // A call as the page has it. Times are nanoseconds of CLOCK_MONOTONIC; 0: not, or not known.
 struct ProgressCall {
@@ -88,4 +88,4 @@ class ProgressReader {
   FlightClock clock_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::trace

@@ -21,7 +21,7 @@ using Found = NonFiniteWatch::Found;
 
 void FiniteChecks::check_own(std::size_t parameter, const at::Tensor& dense) {
   const auto bytes = checked_bytes(in_order_of_memory(dense), "a gradient");
-  if (!all_finite(bytes.dtype, bytes.data, bytes.count)) watch_.note(group_, {parameter, group_.rank()});
+  if (!comm::all_finite(bytes.dtype, bytes.data, bytes.count)) watch_.note(group_, {parameter, group_.rank()});
 }
 
 void FiniteChecks::check_averages(std::span<const Parameter> parameters, const Bucket& bucket) {
@@ -30,7 +30,7 @@ void FiniteChecks::check_averages(std::span<const Parameter> parameters, const B
     const auto bytes = checked_bytes(in_order_of_memory(parameters[index].given()), "an average");
     const OwnPart mine = own_part(group_, bytes.dtype, bytes.count);
     const auto* const begin = static_cast<const std::byte*>(bytes.data) + mine.begin * size_of(bytes.dtype);
-    if (!all_finite(bytes.dtype, begin, mine.end - mine.begin)) watch_.note(group_, {index, Found::kUnknownRank});
+    if (!comm::all_finite(bytes.dtype, begin, mine.end - mine.begin)) watch_.note(group_, {index, Found::kUnknownRank});
   }
 }
 
@@ -39,7 +39,7 @@ void FiniteChecks::check_averages_of_hook(std::span<const Parameter> parameters,
   const int rank = checks_own() ? Found::kOnTheWay : Found::kUnknownRank;
   for (const auto index : bucket.parameters) {
     const auto bytes = checked_bytes(in_order_of_memory(parameters[index].window), "an average");
-    if (!all_finite(bytes.dtype, bytes.data, bytes.count)) watch_.note(group_, {index, rank});
+    if (!comm::all_finite(bytes.dtype, bytes.data, bytes.count)) watch_.note(group_, {index, rank});
   }
 }
 
@@ -51,7 +51,7 @@ void FiniteChecks::note(std::span<const Parameter> parameters, const Bucket& buc
     end = std::min(end, first + std::size_t(tile.count));
     if (begin >= end) return;
     const auto* const average = static_cast<const std::byte*>(tile.average) + (begin - first) * size;
-    if (all_finite(tile.dtype, average, end - begin)) return;
+    if (comm::all_finite(tile.dtype, average, end - begin)) return;
     watch_.note(group_, {parameter, rank_of_non_finite(tile.dtype, tile.gradients, begin - first, end - begin)});
   };
   if (range.parameter) return check(*range.parameter, 0, range.bytes.count);
