@@ -197,9 +197,9 @@ TEST(Simulation, WhateverHappensTheJobStaysOne) {
   EXPECT_GT(rounds, 1000) << "the simulation has to get somewhere";
 }
 
-// Ten thousand agents over one store's table: notes through the inbox, an assignment for each, the participants for
-// all; a tenth of them lost, and the rest in the next round.
-TEST(Simulation, TenThousandAgentsJoinThroughOneStore) {
+// Ten thousand agents, none with a thread: the membership and the table of one store. Notes go through the inbox; each
+// agent reads its assignment and the participants. Then a tenth of them is lost, and the rest meets again.
+TEST(Simulation, TenThousandAgentsJoinThroughOneTable) {
   constexpr int kAgents = 10000;
   const Limits limits{.min = kAgents / 2, .max = kAgents};
   store::Table table;
