@@ -235,13 +235,13 @@ void Replication::close_upstream() {
   upstream_.reset();
 }
 
-// Whether nothing listens at the primary's port any more. A process that ends closes one descriptor after the other, so
-// the port is tried again for a moment; there is no event for that.
-bool Replication::primary_is_gone() const {
+// A process that ends closes one descriptor after the other, and resets connections that it has not accepted. So the
+// port is tried again for a moment; there is no event for that.
+bool is_gone(const transport::Address& primary) {
   const Deadline deadline = Deadline::after(kProbeLimit);
   while (!deadline.expired()) {
-    const auto probe = connect(primary_, deadline, /*retry=*/false);
-    if (!probe.ok()) return probe.error().errno_value == ECONNREFUSED || probe.error().errno_value == ENOENT;
+    const auto probe = connect(primary, deadline, /*retry=*/false);
+    if (!probe.ok() && (probe.error().errno_value == ECONNREFUSED || probe.error().errno_value == ENOENT)) return true;
     ::poll(nullptr, 0, kProbePauseMs);
   }
   return false;
@@ -256,7 +256,7 @@ void Replication::lose_upstream(const Error& why) {
   }
   if (farewell_heard_) return demote("its primary continues without it, because it could not be reached");
   const bool ended = connection_proves_exit(why);
-  const bool gone = why.errno_value == 0 && primary_is_gone();
+  const bool gone = why.errno_value == 0 && is_gone(primary_);
   if (ended && gone) return take_over("the one at " + to_string(primary_) + " has ended");
   if (why.errno_value == 0 && !gone)  // it may have continued alone already: our copy is of the past
     return demote("its connection to the primary was cut while the primary was running");

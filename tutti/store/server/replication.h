@@ -60,6 +60,9 @@ struct Upstream {
 Result<Upstream> copy_from(const transport::Address& primary, const transport::Credentials& credentials,
                            Deadline deadline);
 
+// Whether nothing listens at the primary's port any more. Blocks for a second at most.
+bool is_gone(const transport::Address& primary);
+
 // Threads: the server's, but for those that say otherwise.
 class Replication {
  public:
@@ -97,7 +100,6 @@ class Replication {
   Status read_upstream();
   void close_upstream();
   void lose_upstream(const Error& why);
-  bool primary_is_gone() const;
   bool connection_proves_exit(const Error& why);
   void take_over(const std::string& why);
   void continue_alone(const std::string& why);

@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "tutti/transport/socket.h"
+
 namespace tutti::store {
 namespace {
 
@@ -47,6 +53,21 @@ TEST(Contact, NeverBoth) {
         break;
       }
     }
+}
+
+// A connection that the primary has not accepted when it ends is reset, which may show while it is made.
+TEST(PrimaryIsGone, AlsoWhereItEndsWhileItIsAsked) {
+  for (int round = 0; round < 100; ++round) {
+    auto listener = std::optional(listen(transport::Address{.host = "127.0.0.1"}).or_throw());
+    const transport::Address address = listener->address;
+    std::thread primary([&] {
+      // So that the end comes at other moments of the connection.
+      for (int turn = 0; turn < round * 50; ++turn) std::atomic_signal_fence(std::memory_order_seq_cst);
+      listener.reset();
+    });
+    EXPECT_TRUE(is_gone(address));
+    primary.join();
+  }
 }
 
 }  // namespace
