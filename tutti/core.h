@@ -27,6 +27,7 @@
 #include "tutti/metrics/classification.h"
 #include "tutti/metrics/gather_trace.h"
 #include "tutti/metrics/timers_over_ranks.h"
+#include "tutti/planning/blocks.h"
 #include "tutti/planning/grid.h"
 #include "tutti/planning/schedules/drawing.h"
 #include "tutti/planning/schedules/measured.h"

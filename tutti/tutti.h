@@ -17,6 +17,7 @@
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/parallel/optim/torch_optim.h"
+#include "tutti/parallel/parallelize.h"
 #include "tutti/parallel/pipeline/layer_costs.h"
 #include "tutti/parallel/pipeline/pipeline.h"
 #include "tutti/parallel/pipeline/tied_weights.h"
