@@ -66,7 +66,6 @@ at::ScalarType type_of(std::span<const Block> blocks) {
 struct BlockRun {
   double forward = std::numeric_limits<double>::infinity(), backward = forward;
   double kept_bytes = 0, output_bytes = 0;
-  at::Tensor output;
 };
 
 // Measuring draws random numbers and runs statistics; afterwards all is as it was, but for gradients, which are gone.
@@ -96,67 +95,78 @@ class Untouched {
   std::vector<at::Tensor> buffers_;
 };
 
-void check_output(const Block& block, const at::Tensor& input, const at::Tensor& output, at::ScalarType type) {
+void check_output(const at::Tensor& input, const at::Tensor& output, at::ScalarType type) {
   TUTTI_REQUIRE(output.defined() && output.dim() > 0 && output.size(0) == input.size(0), "made ",
                 output.defined() ? describe(output) : "no tensor", " of ", describe(input),
                 "; expected a tensor whose first dimension counts the same samples");
   TUTTI_REQUIRE(output.scalar_type() == type, "made ", describe(output), "; expected the type of the parameters, ",
                 c10::toString(type));
+}
+
+void check_gradients(const Block& block) {
   if (!block.module) return;
   for (const NamedTensor& parameter : parameters_of(*block.module))
     TUTTI_REQUIRE(!parameter.tensor.grad().defined() || parameter.tensor.grad().layout() == at::kStrided,
                   "has a sparse gradient of ", parameter.name, "; use a layer with dense gradients");
 }
 
-BlockRun run_block(const Block& block, bool is_first, const LossFunction* loss, const at::Tensor& before,
-                   const at::Tensor& targets, at::ScalarType type) {
-  const c10::AutoGradMode on(true);
-  BlockRun run;
-  for (int repeat = 0; repeat <= kRepeats; ++repeat) {
-    at::Tensor input = before.detach();
-    if (!is_first) input.requires_grad_();
-    input = input.clone();  // a block may work in place
-    run.output = at::Tensor();
-    const std::int64_t bytes = live_bytes();
-    auto begin = now();
-    at::Tensor output = block.forward(input);
-    if (repeat == 0) check_output(block, before, output, type);
-    run.output = output.detach();
-    run.output_bytes = double(output.nbytes());
-    if (loss) output = (*loss)(output, targets);
-    TUTTI_REQUIRE(!loss || output.numel() == 1, "is followed by a loss that is ", describe(output),
-                  "; expected one element");
-    if (repeat > 0) run.forward = std::min(run.forward, seconds_since(begin));
-    run.kept_bytes = double(live_bytes() - bytes);
-    begin = now();
-    if (GraphEnd end(output); end.requires_grad()) std::move(end).backward(at::ones_like(output.detach()));
-    if (repeat > 0) run.backward = std::min(run.backward, seconds_since(begin));
-    if (repeat == 0) check_output(block, before, run.output, type);
+// An error that `act` throws begins with the block's name.
+template <class Act>
+void of_block(const Block& block, const Act& act) {
+  try {
+    act();
+  } catch (const Exception& error) {
+    Error named = error.error();
+    named.detail = "block " + block.name + " " + named.detail;
+    throw Exception(std::move(named));
+  } catch (const std::exception& error) {
+    const std::string text(error.what());
+    throw Exception(
+        Error{.code = Code::kAborted,
+              .detail = "block " + block.name + " threw while it was measured: " + text.substr(0, text.find('\n'))});
   }
-  return run;
 }
 
-// Forwards and backwards of every block on so many rows.
+// Forwards of all blocks, then backwards of all, on so many rows: as in a step, a block's weights have left the caches
+// when it comes again. Each block has a graph of its own.
 std::vector<BlockRun> run_blocks(const std::vector<Block>& blocks, const LossFunction& loss, const at::Tensor& inputs,
                                  const at::Tensor& targets, std::int64_t rows) {
-  std::vector<BlockRun> runs;
-  at::Tensor input = inputs.narrow(0, 0, rows);
+  const c10::AutoGradMode on(true);
   const at::Tensor target = targets.narrow(0, 0, rows);
   const at::ScalarType type = type_of(blocks);
-  for (const Block& block : blocks) {
-    try {
-      runs.push_back(run_block(block, runs.empty(), &block == &blocks.back() ? &loss : nullptr, input, target, type));
-    } catch (const Exception& error) {
-      Error named = error.error();
-      named.detail = "block " + block.name + " " + named.detail;
-      throw Exception(std::move(named));
-    } catch (const std::exception& error) {
-      const std::string text(error.what());
-      throw Exception(
-          Error{.code = Code::kAborted,
-                .detail = "block " + block.name + " threw while it was measured: " + text.substr(0, text.find('\n'))});
-    }
-    input = std::exchange(runs.back().output, {});
+  const auto parameters = parameters_of(BlocksModule(blocks));
+  std::vector<BlockRun> runs(blocks.size());
+  for (int repeat = 0; repeat <= kRepeats; ++repeat) {
+    for (const NamedTensor& parameter : parameters) at::Tensor(parameter.tensor).mutable_grad() = at::Tensor();
+    std::vector<at::Tensor> outputs;
+    std::vector<std::pair<GraphEnd, at::Tensor>> ends;  // with the gradient that comes back
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      of_block(blocks[i], [&] {
+        at::Tensor input = i == 0 ? inputs.narrow(0, 0, rows) : outputs.back().detach().requires_grad_();
+        input = input.clone();  // a block may work in place
+        const std::int64_t bytes = live_bytes();
+        const auto begin = now();
+        at::Tensor output = blocks[i].forward(input);
+        if (repeat == 0) check_output(input, output, type);
+        outputs.push_back(output.detach());
+        if (i + 1 == blocks.size()) {
+          output = loss(output, target);
+          TUTTI_REQUIRE(output.numel() == 1, "is followed by a loss that is ", describe(output),
+                        "; expected one element");
+        }
+        if (repeat > 0) runs[i].forward = std::min(runs[i].forward, seconds_since(begin));
+        runs[i].kept_bytes = double(live_bytes() - bytes);
+        runs[i].output_bytes = double(outputs.back().nbytes());
+        ends.emplace_back(output, at::ones_like(output.detach()));
+      });
+    for (std::size_t i = blocks.size(); i-- > 0;)
+      of_block(blocks[i], [&] {
+        const auto begin = now();
+        auto& [end, gradient] = ends[i];
+        if (end.requires_grad()) std::move(end).backward(gradient);
+        if (repeat > 0) runs[i].backward = std::min(runs[i].backward, seconds_since(begin));
+        if (repeat == 0) check_gradients(blocks[i]);
+      });
   }
   return runs;
 }
