@@ -31,7 +31,7 @@ TEST(ParallelizeExample, TheSameLossesOnAnyNumberOfRanks) {
   const auto alone = losses_in(run_on(0, {}).out);
   ASSERT_THAT(alone, SizeIs(5));
   EXPECT_LT(alone.back(), alone.front() / 5);
-  for (const auto& [ranks, kilobytes] : {std::pair(2, "0"), std::pair(2, "170"), std::pair(4, "170")}) {
+  for (const auto& [ranks, kilobytes] : {std::pair(2, "0"), std::pair(2, "140"), std::pair(4, "140")}) {
     const auto ended = run_on(ranks, {kilobytes});
     ASSERT_EQ(ended.code, 0) << ended.err;
     if (std::string(kilobytes) != "0") {
