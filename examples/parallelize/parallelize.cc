@@ -31,7 +31,12 @@ torch::Tensor sorted(const torch::Tensor& rows) { return std::get<0>(rows.sort()
 int main(int argc, char** argv) {
   const auto world = tutti::init();
   const tutti::Compute compute(world);
-  const double kilobytes = argc > 1 ? std::atof(argv[1]) : 0;
+  char* end = nullptr;
+  const double kilobytes = argc > 1 ? std::strtod(argv[1], &end) : 0;
+  if (argc > 1 && (*end != '\0' || !(kilobytes > 0 || kilobytes == 0))) {
+    std::fprintf(stderr, "%s is no number of kilobytes\n", argv[1]);
+    return 2;
+  }
 
   const auto model = make_model();
   const auto loss = [](const torch::Tensor& output, const torch::Tensor& target) {

@@ -1,4 +1,5 @@
-// examples/parallelize: its losses are the same alone and on any number of ranks, also where the plan has stages for want of memory.
+// examples/parallelize: its losses are the same alone and on any number of ranks, also where the plan has stages for
+// want of memory.
 #include <gmock/gmock.h>
 
 #include "tests/launch/running.h"
@@ -47,6 +48,12 @@ TEST(ParallelizeExample, AModelThatFitsNowhereIsRefused) {
   const auto ended = run_on(2, {"10"});
   EXPECT_NE(ended.code, 0);
   EXPECT_THAT(ended.err, HasSubstr("no plan fits 9.77 KiB of a rank"));
+}
+
+TEST(ParallelizeExample, WhatIsNoNumberIsRefused) {
+  const auto ended = run_on(0, {"12x"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("12x is no number of kilobytes"));
 }
 
 }  // namespace
