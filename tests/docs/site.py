@@ -69,6 +69,10 @@ def broken_links(site):
                     yield f"{name}: the link {link}: no such anchor"
 
 
+class DevToolsError(Exception):
+    """An answer of the browser that is an error."""
+
+
 class Browser:
     """Headless Chromium with one tab, by the DevTools protocol over a pair of pipes."""
 
@@ -112,12 +116,18 @@ class Browser:
             answer = self.receive()
             if answer.get("id") == self.number:
                 if "error" in answer:
-                    raise SystemExit(f"{method}: {answer['error']['message']}")
+                    raise DevToolsError(f"{method}: {answer['error']['message']}")
                 return answer["result"]
             self.events.append(answer)
 
     def value(self, expression):
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        """What the page answers: None also where the browser leaves the page before it can answer."""
+        try:
+            answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        except DevToolsError as error:
+            if "navigated" in str(error) or "context was destroyed" in str(error):
+                return None
+            raise
         if "exceptionDetails" in answer:
             raise SystemExit(f"{expression}: {answer['exceptionDetails']['text']}")
         return answer["result"].get("value")
