@@ -62,7 +62,7 @@ TEST_F(EtcdCuts, ACoordinatorThatIsCutOffFromTheOthersStops) {
   part(0, 1), part(0, 2);
   b.await_out("world 2 in ", 2);
   c.await_out("world 2 in ");
-  a.await_err("etcd hears the coordinator, node-");
+  a.await_err(", reaches etcd, but not this node: waiting for its heartbeats, for ");
   must(hosts().heal());
   for (Running* node : {&a, &b, &c}) node->await_out("world 3 in ", 2);
   b.send(SIGINT);

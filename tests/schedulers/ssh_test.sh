@@ -95,5 +95,5 @@ said=$(run --hosts tn0:1,down:1 touch "$folder/started" 2>&1) && fail "a host th
 has "$said" 'down did not start tutti \(exit code 255\): .*Connection refused'
 said=$(run --hosts tn0:1,stranger:1 touch "$folder/started" 2>&1) && fail "a key that is not welcome was not told"
 has "$said" 'stranger did not start tutti \(exit code 255\): .*Permission denied'
-has "$said" 'ssh must reach stranger without a question'
+has "$said" 'ssh must reach stranger without a prompt'
 [[ ! -e $folder/started ]] || fail "a rank was started"
