@@ -6,7 +6,7 @@
 // so a restart costs no more than starting the workers.
 //
 // A worker that ends with 0, or with 75 (it has saved and wants to resume later), while others run is no failure. The
-// first failure is the culprit; a rank that ends after the agent has told it to stop (Stopping) is innocent.
+// first failure is the culprit; a rank that ends after the agent has told it to stop (Stopping) is not at fault.
 #include "tutti/launch/agent/agent.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // A good report names one culprit. The other ranks fail too, because their peer is gone or because the agent stops
-// them, and a list of every exit code would bury the one that matters. So they are named as innocent, in one line. But
+// them, and a list of every exit code would bury the one that matters. So one line names them as not at fault. But
 // a rank that ended by a signal that the agent did not send, or with a code before it was told to stop and without a
 // message about a peer, may have had a reason of its own, and is listed as such.
 #include "tutti/launch/reports/report.h"

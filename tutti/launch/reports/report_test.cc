@@ -43,7 +43,7 @@ TEST(Report, SaysWhereItWas) {
             HasSubstr("\n[tutti]   rank 0 then: step 12, for 4 s in all_reduce #42")));
 }
 
-// A program that catches the exception and leaves with a code of its own is as innocent as one that does not.
+// A program that catches the exception and leaves with a code of its own is no more at fault than one that does not.
 TEST(Report, WhoFailedForWantOfAnotherIsInnocent) {
   Failure lost = failure();
   const std::vector<WorkerEnd> all = {{.rank = 0, .exit = {.code = 1}}, {.rank = 1, .exit = {.code = 1}}, kAll[2]};
