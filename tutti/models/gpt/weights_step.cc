@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
+#include <utility>
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/gradients/clip.h"
@@ -49,7 +49,11 @@ WeightsStep::WeightsStep(const Parallel& groups, const Options& options, std::sh
       model_(std::move(model)),
       parameters_(placed_parameters(*model_)),
       rule_(rule_of(options, options.optimizer.weight_decay.end)) {
-  for (const auto& parameter : parameters_) stepped_.push_back(parameter.tensor);
+  for (const auto& parameter : parameters_) {
+    const bool is_copy = model_->tied_weight_is_copy() && parameter.tensor.is_same(model_->tied_weight());
+    stepped_.push_back({parameter.name, parameter.tensor});
+    elsewhere_.push_back(is_copy || !(parameter.layout.divided() || groups_.tensor.rank() == 0));
+  }
   if (const at::Tensor tied = model_->tied_weight(); tied.defined()) tie_weight(groups.embedding, tied);
   ParameterGroup not_decayed{.names = {}, .rule = rule_of(options, 0)};
   for (const auto& parameter : parameters_)
@@ -65,7 +69,8 @@ WeightsStep::WeightsStep(const Parallel& groups, const Options& options, std::sh
     whole_ = std::make_unique<Optimizer>(*model_, rule_, std::vector<ParameterGroup>{not_decayed});
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].layout.partial_gradient && stepped_[i].numel() > 0) partial_.push_back(stepped_[i]);
+    if (parameters_[i].layout.partial_gradient && stepped_[i].tensor.numel() > 0)
+      partial_.push_back(stepped_[i].tensor);
 }
 
 WeightsStep::~WeightsStep() = default;
@@ -77,10 +82,9 @@ void WeightsStep::make_fully_sharded(const ParameterGroup& not_decayed) {
                                                                                    .heap_tensors = false,
                                                                                    .unshard_at_end = false});
   const auto shards = fully_sharded_->named_parameters();
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    stepped_[i] = std::find_if(shards.begin(), shards.end(), [&](const NamedTensor& shard) {
-                    return shard.name == parameters_[i].name;
-                  })->tensor;
+  for (NamedTensor& stepped : stepped_)
+    stepped =
+        *std::find_if(shards.begin(), shards.end(), [&](const auto& shard) { return shard.name == stepped.name; });
   whole_ = std::make_unique<Optimizer>(shards, rule_, std::vector<ParameterGroup>{not_decayed});
 }
 
@@ -97,8 +101,8 @@ void WeightsStep::run_forward(const std::function<void()>& act) {
 void WeightsStep::make_sharded_optimizer(const ParameterGroup& not_decayed) {
   ShardedOptimizerOptions made{.stage = options_.parallel.overlap_gradients ? 2 : 1, .groups = {not_decayed}};
   if (groups_.model.size() > 1) made.model = groups_.model;
-  for (const auto& parameter : parameters_)
-    if (!counts(parameter)) made.counted_elsewhere.push_back(parameter.name);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (elsewhere_[i]) made.counted_elsewhere.push_back(parameters_[i].name);
   for_sharded_ = std::make_unique<Reducer>(
       model_, groups_.averaging, DataParallelOptions{.overlap = Overlap::kOff, .finite_check = FiniteCheck::kOff});
   for_sharded_->set_sync(false);
@@ -134,11 +138,6 @@ void WeightsStep::before_last_backward(int chunk) {
   if (!options_.parallel.overlap_gradients) return;
   const auto& reducer = sharded_ ? for_sharded_ : overlapped_[std::size_t(chunk)];
   if (reducer) reducer->set_sync(true);
-}
-
-bool WeightsStep::counts(const PlacedParameter& parameter) const {
-  if (model_->tied_weight_is_copy() && parameter.tensor.is_same(model_->tied_weight())) return false;
-  return parameter.layout.divided() || groups_.tensor.rank() == 0;
 }
 
 double WeightsStep::sum_over_model(double mine) const {
@@ -190,60 +189,62 @@ void WeightsStep::tell_non_finite(const std::string& sentence, const StepScale& 
 
 double WeightsStep::count_zeros(std::size_t number) const {
   const PlacedParameter& parameter = parameters_[number];
-  if (fully_sharded_) return double(stepped_[number].grad().eq(0).sum().item<std::int64_t>());
+  if (fully_sharded_) return double(stepped_[number].tensor.grad().eq(0).sum().item<std::int64_t>());
   double zeros = 0;
   for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor.grad()))
     zeros += double(piece.eq(0).sum().item<std::int64_t>());
   return zeros;
 }
 
-StepOutcome WeightsStep::clip(const StepScale& scale) {
-  StepOutcome outcome;
-  double squares = 0, zeros = 0;
-  std::string culprit;
-  int rank = groups_.world.rank();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& gradient = stepped_[i].grad();
-    if (!gradient.defined() || !counts(parameters_[i])) continue;
-    const double mine = squares_of(gradient);
-    if (!std::isfinite(mine) && culprit.empty()) culprit = parameters_[i].name;
-    squares += mine;
-    if (options_.report.zero_gradients) zeros += count_zeros(i);
-  }
+// With --fsdp the averaging ranks have other elements each, and otherwise the same averages.
+GradientNorm WeightsStep::gradient_norm() const {
+  const Group& group = groups_.averaging;
+  const bool is_divided = groups_.model.size() > 1;
+  GradientFindings findings = gradient_findings(group, stepped_, elsewhere_);
+  if (!fully_sharded_) std::swap(findings.squares, findings.tail_squares);
   if (const auto found = fully_sharded_ ? fully_sharded_->non_finite() : std::nullopt) {
-    culprit = found->parameter;
-    rank = found->rank < 0 ? rank : found->rank;
-    squares = std::numeric_limits<double>::quiet_NaN();
+    const auto ranks = group.global_ranks();
+    const auto rank = std::find(ranks.begin(), ranks.end(), found->rank);
+    const auto parameter = std::find_if(stepped_.begin(), stepped_.end(),
+                                        [&](const auto& stepped) { return stepped.name == found->parameter; });
+    findings.non_finite.note(group,
+                             {std::size_t(parameter - stepped_.begin()),
+                              rank == ranks.end() ? NonFiniteWatch::Found::kUnknownRank : int(rank - ranks.begin())});
+    findings.squares.value = findings.squares.scaled = std::numeric_limits<double>::quiet_NaN();
   }
-  outcome.gradient_norm = std::sqrt(sum_over_model(sum_over_shards(squares))) / scale.loss_scale;
-  if (!std::isfinite(outcome.gradient_norm)) {
-    if (!scale.leaves_out_infinity)
-      tell_non_finite(
-          culprit.empty() ? "a gradient of another rank has a NaN or an infinity" : non_finite_gradient(culprit, rank),
-          scale);
-    outcome.left_out = true;
-    return outcome;
-  }
-  if (options_.report.zero_gradients)
-    outcome.zero_gradients =
-        std::int64_t(sum_over_model(sum_over_shards(zeros))) - (fully_sharded_ ? padding_elements() : 0);
+  GradientNorm norm = norm_over_ranks(group, is_divided ? groups_.model : Group(), findings,
+                                      [&](std::size_t i) -> const std::string& { return stepped_[i].name; });
   // Replicas sum the same numbers, but one whose ranks meet in another way adds them in another order: of the last bits
   // one is taken, or replicas would drift apart.
-  if (groups_.model.size() > 1 && groups_.averaging.size() > 1)
-    outcome.gradient_norm = all_reduce(groups_.averaging, outcome.gradient_norm, ReduceOp::kMax);
+  if (norm.finite() && is_divided && group.size() > 1) norm.norm = all_reduce(group, norm.norm, ReduceOp::kMax);
+  return norm;
+}
+
+StepOutcome WeightsStep::clip(const StepScale& scale) {
+  const GradientNorm norm = gradient_norm();
+  StepOutcome outcome{.gradient_norm = norm.norm / scale.loss_scale, .left_out = !norm.finite()};
+  if (outcome.left_out) {
+    if (!scale.leaves_out_infinity) tell_non_finite(norm.non_finite, scale);
+    return outcome;
+  }
+  if (options_.report.zero_gradients) {
+    double zeros = 0;
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (!elsewhere_[i] && stepped_[i].tensor.grad().defined()) zeros += count_zeros(i);
+    outcome.zero_gradients =
+        std::int64_t(sum_over_model(sum_over_shards(zeros))) - (fully_sharded_ ? padding_elements() : 0);
+  }
   const double limit = options_.optimizer.clip_grad;
-  const double factor = (limit > 0 ? clip_factor(outcome.gradient_norm, limit) : 1) / scale.loss_scale;
-  if (factor == 1) return outcome;
-  for (const at::Tensor& tensor : stepped_)
-    if (at::Tensor& gradient = tensor.mutable_grad(); gradient.defined()) gradient.mul_(factor);
+  whole_->scale_gradients((limit > 0 ? clip_factor(outcome.gradient_norm, limit) : 1) / scale.loss_scale);
   return outcome;
 }
 
 // Rows that only fill a vocabulary up never have a gradient.
 std::int64_t WeightsStep::padding_elements() const {
   double padding = 0;
-  for (const auto& parameter : parameters_) {
-    if (!counts(parameter)) continue;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& parameter = parameters_[i];
+    if (elsewhere_[i]) continue;
     padding += double(parameter.tensor.numel());
     for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor)) padding -= double(piece.numel());
   }
@@ -297,23 +298,10 @@ StepOutcome WeightsStep::finish(double learning_rate, double weight_decay, Level
 double WeightsStep::parameter_norm() const {
   double squares = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (counts(parameters_[i])) squares += squares_of(stepped_[i].detach());
+    if (!elsewhere_[i]) squares += squares_of(stepped_[i].tensor.detach());
   return std::sqrt(sum_over_model(sum_over_shards(squares)));
 }
 
-std::vector<StatePart> WeightsStep::own_state() {
-  std::vector<StatePart> parts = sharded_ ? sharded_->own_state() : whole_->own_state();
-  if (!fully_sharded_) return parts;
-  // The optimizer knows shards: what they are of.
-  std::map<std::string, StatePart> places;
-  for (StatePart& part : fully_sharded_->own_state()) places.emplace(part.parameter, std::move(part));
-  for (StatePart& part : parts) {
-    if (part.shape.empty()) continue;
-    const StatePart& place = places.at(part.parameter);
-    part.shape = place.shape;
-    part.begin = place.begin;
-  }
-  return parts;
-}
+std::vector<StatePart> WeightsStep::own_state() { return sharded_ ? sharded_->own_state() : whole_->own_state(); }
 
 }  // namespace tutti::gpt

@@ -10,6 +10,7 @@
 #include "tutti/models/transformer/transformer.h"
 #include "tutti/parallel/data_parallel/reducer/reducer.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
+#include "tutti/parallel/gradients/norm.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/tensor/parameter_layout.h"
@@ -70,8 +71,8 @@ class WeightsStep {
   double count_zeros(std::size_t parameter) const;
   std::int64_t padding_elements() const;
   [[noreturn]] void tell_non_finite(const std::string& sentence, const StepScale& scale) const;
-  // Whether this rank's copy of a parameter counts in sums over the model group.
-  bool counts(const PlacedParameter& parameter) const;
+  // The norm of all gradients, each once, the same on every rank.
+  GradientNorm gradient_norm() const;
   double sum_over_model(double mine) const;
   double sum_over_shards(double mine) const;
 
@@ -79,7 +80,8 @@ class WeightsStep {
   const Options& options_;
   const std::shared_ptr<Transformer> model_;
   const std::vector<PlacedParameter> parameters_;
-  std::vector<at::Tensor> stepped_;  // by parameter: the tensor, or with --fsdp this rank's shard of it
+  std::vector<NamedTensor> stepped_;  // by parameter: the tensor, or with --fsdp this rank's shard of it
+  std::vector<bool> elsewhere_;       // by parameter: another rank of the model group counts it in sums
   std::vector<at::Tensor> partial_;
   const UpdateRule rule_;
   std::vector<std::unique_ptr<Reducer>> overlapped_;  // by chunk, of what it alone uses; null: nothing

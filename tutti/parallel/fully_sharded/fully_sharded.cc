@@ -399,16 +399,7 @@ GradientNorm ShardedModule::clip_grad_norm(double max_norm) {
   require_clip_limit("clip_grad_norm", "max_norm", max_norm);
   const at::NoGradGuard no_grad;
   const auto locals = named_parameters();
-  GradientFindings findings;
-  for (std::size_t k = 0; k < locals.size(); ++k) {
-    const at::Tensor& gradient = locals[k].tensor.grad();
-    if (!gradient.defined()) continue;
-    const DType dtype = gradient.scalar_type() == at::kDouble ? DType::kF64 : DType::kF32;
-    const auto squares = squares_of(dtype, gradient.data_ptr(), std::size_t(gradient.numel()));
-    findings.squares += squares;
-    if (!squares.finite()) findings.non_finite.note(state_->group, {k, NonFiniteWatch::Found::kUnknownRank});
-  }
-  const auto norm = norm_over_ranks(state_->group, {}, findings,
+  const auto norm = norm_over_ranks(state_->group, {}, gradient_findings(state_->group, locals),
                                     [&](std::size_t shard) -> const std::string& { return locals[shard].name; });
   const double factor = clip_factor(norm.norm, max_norm);
   if (!norm.finite() || factor >= 1) return norm;

@@ -24,7 +24,7 @@
 //
 // With torch::optim, or a tutti::Optimizer, each rank steps its shards:
 //
-//   torch::optim::AdamW optimizer(sharded.parameters(), 1e-3);
+//   torch::optim::AdamW optimizer(sharded.parameters(), 1e-3);  // in a checkpoint: TorchOptim(*model, optimizer)
 //   loss(sharded.forward(x), y).backward();
 //   sharded.finish();                       // averages are in .grad of the shards
 //   sharded.clip_grad_norm(1.0);

@@ -14,6 +14,7 @@
 #include <limits>
 #include <ostream>
 
+#include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/mesh_groups.h"
@@ -21,7 +22,9 @@
 #include "tutti/parallel/fully_sharded/block_parameters.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/parallel/optim/torch_optim.h"
 #include "tutti/parallel/recompute.h"
+#include "tutti/tensor/module_state.h"
 
 namespace tutti {
 namespace {
@@ -490,6 +493,92 @@ TEST(FullySharded, ABatchOfNoSamplesAndOptionsThatDifferReachAllRanks) {
         "rank 1: FullySharded: forward() was given a batch of no samples, f32[0, 3]");
   });
   EXPECT_EQ(test::describe(outcomes), "");
+}
+
+class ShardsInACheckpoint : public testing::TestWithParam<Stepper> {
+ protected:
+  static constexpr int kAll = 6;  // a batch for 2, 3 or 6 ranks
+
+  // A step from the batch of that number, which any number of ranks share.
+  template <class Model, class Act>
+  static void step(Model& model, const Group& world, int number, const Act& act) {
+    const at::Tensor whole = batch(number, kAll), mine = whole.chunk(world.size())[world.rank()];
+    loss_of(model.forward(mine), mine).backward();
+    act();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(FullySharded, ShardsInACheckpoint, testing::Values(Stepper::kTorch, Stepper::kOptimizer),
+                         [](const auto& info) { return info.param == Stepper::kTorch ? "TorchOptim" : "Optimizer"; });
+
+// Two ranks have as many elements each, so their shards have the same shape.
+TEST_P(ShardsInACheckpoint, GoToAnotherNumberOfRanksAndToOneProcess) {
+  const test::TemporaryFolder folder;
+  const std::string checkpoint = folder.path() + "/step-2";
+  const auto train = [&](Group& world, bool saves) {
+    at::set_num_threads(1);
+    const auto tower = make_tower();
+    FullySharded sharded(tower, world, kShared);
+    torch::optim::AdamW adamw(sharded.parameters(), torch::optim::AdamWOptions(0.02));
+    Optimizer optimizer(sharded.parameters(), AdamWOptions{.lr = 0.02});
+    TorchOptim torch_state(*tower, adamw);
+    const auto add = [&](StateDict& dict) {
+      dict.add("model", sharded);
+      GetParam() == Stepper::kTorch ? dict.add("optimizer", torch_state) : dict.add("optimizer", optimizer);
+    };
+    const auto steps = [&](int from, int to) {
+      for (int k = from; k < to; ++k)
+        step(sharded, world, k, [&] {
+          sharded.finish();
+          GetParam() == Stepper::kTorch ? (void)adamw.step() : optimizer.step();
+          sharded.zero_grad();
+        });
+    };
+    if (saves) {
+      steps(0, 2);
+      StateDict dict(StateUse::kSave);
+      add(dict);
+      save_checkpoint(world, checkpoint, dict).or_throw();
+    } else {
+      StateDict dict(StateUse::kLoad);
+      add(dict);
+      dict.load(world, CheckpointReader::open(checkpoint).or_throw()).or_throw();
+    }
+    steps(2, 4);
+    sharded.unshard();
+    // One process goes on from the same checkpoint.
+    const auto alone = make_tower();
+    Optimizer whole(*alone, AdamWOptions{.lr = 0.02});
+    StateDict dict(StateUse::kLoad);
+    dict.add("model", *alone);
+    dict.add("optimizer", whole);
+    dict.load(Group(), CheckpointReader::open(checkpoint).or_throw()).or_throw();
+    for (int k = 2; k < 4; ++k) {
+      const at::Tensor x = batch(k, kAll);
+      loss_of(alone->forward(x), x).backward();
+      whole.step();
+      whole.zero_grad();
+    }
+    const auto found = tower->parameters(), expected = alone->parameters();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double apart = (found[i] - expected[i]).abs().max().item<double>();
+      test::check(apart < 1e-10, "parameter ", i, " differs by ", apart);
+    }
+  };
+  EXPECT_EQ(test::describe(test::run_processes(2, [&](Group& world) { train(world, true); })), "");
+  EXPECT_EQ(test::describe(test::run_processes(3, [&](Group& world) { train(world, false); })), "");
+}
+
+TEST_P(FullyShardedOf2, AnOptimizerOfShardsClipsByTheNormOfAllRanks) {
+  on_ranks([&](Group& world) {
+    const auto tower = make_tower();
+    FullySharded sharded(tower, world, options());
+    Optimizer optimizer(sharded.parameters(), SgdOptions{.lr = 1});
+    const at::Tensor mine = part_of(batch(0, 2), world);
+    loss_of(sharded.forward(mine), mine).backward();
+    sharded.finish();
+    const auto norm = optimizer.clip_grad_norm(1e-3), of_all = sharded.clip_grad_norm(1e9);
+    test::check(norm.norm == of_all.norm && norm.norm > 1e-3, "norms ", norm.norm, " and ", of_all.norm);
+  });
 }
 
 TEST(BlockParameters, OfTwoBlocksAreTheRoots) {

@@ -127,6 +127,9 @@ ShardedBlock::ShardedBlock(std::string name, std::vector<NamedTensor> parameters
                        .mine = mine});
     const at::Tensor local = own_.narrow(0, mine.count > 0 ? offsets_[i] + mine.begin - own.begin : 0, mine.count);
     locals_.push_back(local.detach().requires_grad_());
+    places_.add(
+        locals_.back(),
+        {.parameter = shards_.back().name, .whole = shards_.back().weight, .run = mine, .ranks = groups_.reductions});
   }
   came_.assign(shards_.size(), false);
 }

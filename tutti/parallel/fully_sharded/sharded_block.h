@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
+#include "tutti/parallel/optim/shard_place.h"
 #include "tutti/parallel/optim/shards.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/tensor/collectives.h"
@@ -100,6 +101,7 @@ class ShardedBlock {
   std::vector<std::size_t> trained_;   // the shards' parameters
   std::vector<Shard> shards_;
   std::vector<at::Tensor> locals_;
+  ShardPlaces places_;  // of these
   at::ScalarType reduce_ = at::kFloat;
   std::int64_t part_ = 0;  // elements of each rank
   bool shared_ = false;

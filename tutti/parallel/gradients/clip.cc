@@ -19,6 +19,7 @@ namespace tutti {
 namespace {
 
 struct Gradient {
+  std::size_t number;  // of the parameter
   const std::string& name;
   at::Tensor tensor;
   DType dtype;
@@ -26,11 +27,17 @@ struct Gradient {
 
 std::vector<Gradient> gradients_of(std::span<const NamedTensor> parameters) {
   std::vector<Gradient> gradients;
-  for (const auto& [name, tensor] : parameters) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, tensor] = parameters[i];
     const auto& gradient = tensor.grad();
-    if (gradient.defined()) gradients.push_back({name, gradient, updated_dtype(gradient, "the gradient of " + name)});
+    if (gradient.defined())
+      gradients.push_back({i, name, gradient, updated_dtype(gradient, "the gradient of " + name)});
   }
   return gradients;
+}
+
+SumOfSquares squares_of(const Gradient& gradient) {
+  return squares_of(gradient.dtype, gradient.tensor.data_ptr(), std::size_t(gradient.tensor.numel()));
 }
 
 template <class Act>
@@ -60,13 +67,25 @@ GradientNorm gradient_norm(std::span<const NamedTensor> parameters) {
   GradientNorm result;
   SumOfSquares total;
   for (const auto& gradient : gradients_of(parameters)) {
-    const auto squares = squares_of(gradient.dtype, gradient.tensor.data_ptr(), std::size_t(gradient.tensor.numel()));
+    const auto squares = squares_of(gradient);
     if (!squares.finite() && result.finite()) result.non_finite = non_finite_gradient(gradient.name);
     total += squares;
   }
   result.norm = total.norm();
   if (result.finite() && !std::isfinite(result.norm)) result.non_finite = kNormOverflows;
   return result;
+}
+
+GradientFindings gradient_findings(const Group& group, std::span<const NamedTensor> parameters,
+                                   const std::vector<bool>& elsewhere) {
+  GradientFindings findings;
+  for (const auto& gradient : gradients_of(parameters)) {
+    if (!elsewhere.empty() && elsewhere[gradient.number]) continue;
+    const auto squares = squares_of(gradient);
+    if (!squares.finite()) findings.non_finite.note(group, {gradient.number, NonFiniteWatch::Found::kUnknownRank});
+    findings.squares += squares;
+  }
+  return findings;
 }
 
 GradientNorm clip_grad_norm(std::span<const NamedTensor> parameters, double max_norm) {

@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <unordered_set>
@@ -11,6 +12,7 @@
 #include "tutti/base/error.h"
 #include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/rule_state.h"
+#include "tutti/parallel/optim/shard_place.h"
 #include "tutti/parallel/tensor/parameter_layout.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -21,8 +23,10 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 std::vector<NamedTensor> numbered(std::vector<at::Tensor> tensors) {
   std::vector<NamedTensor> named;
-  for (auto& tensor : without_repeats(std::move(tensors)))
-    named.push_back({std::to_string(named.size()), std::move(tensor)});
+  for (auto& tensor : without_repeats(std::move(tensors))) {
+    const auto place = shard_place(tensor);
+    named.push_back({place ? place->parameter : std::to_string(named.size()), std::move(tensor)});
+  }
   return named;
 }
 
@@ -49,6 +53,7 @@ Optimizer::Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule, std::
       scale_(1),
       limit_(kNoLimit) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    places_.push_back(shard_place(parameters_[i].tensor));
     updated_dtype(parameters_[i].tensor, std::string(name(rules_.of(i))) + ": parameter " + parameters_[i].name);
     require_matrix(rules_.of(i), parameters_[i].name, parameters_[i].tensor);
   }
@@ -95,9 +100,23 @@ void Optimizer::step() {
   limit_ = kNoLimit;
 }
 
+const Group* Optimizer::ranks_of_shards() const {
+  if (std::all_of(places_.begin(), places_.end(), [](const auto& place) { return !place; })) return nullptr;
+  const auto& first = places_.front();
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    TUTTI_REQUIRE(first && places_[i] && places_[i]->ranks.name() == first->ranks.name(), "clip_grad_norm: parameters ",
+                  parameters_[0].name, " and ", parameters_[i].name,
+                  " of one optimizer are not split over the same ranks; clip the gradients of each model by itself");
+  return &first->ranks;
+}
+
 GradientNorm Optimizer::clip_grad_norm(double max_norm) {
   require_clip_limit("clip_grad_norm", "max_norm", max_norm);
-  const GradientNorm result = gradient_norm(parameters_);
+  const Group* const ranks = ranks_of_shards();
+  const GradientNorm result =
+      ranks ? norm_over_ranks(*ranks, {}, gradient_findings(*ranks, parameters_),
+                              [&](std::size_t i) -> const std::string& { return parameters_[i].name; })
+            : gradient_norm(parameters_);
   scale_ = result.finite() ? clip_factor(result.norm, max_norm) : 1;
   return result;
 }
@@ -118,7 +137,9 @@ std::vector<StatePart> Optimizer::own_state() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
     states_[i].prepare(rules_.of(i), tensor.numel(), tensor.scalar_type());
-    append_parts(parts, states_[i], rules_.of(i), name, tensor, {{.begin = 0, .count = tensor.numel()}});
+    const auto& place = places_[i];
+    append_parts(parts, states_[i], rules_.of(i), name, place ? place->whole : tensor,
+                 {place ? place->run : Run{.begin = 0, .count = tensor.numel()}});
   }
   return parts;
 }

@@ -10,6 +10,7 @@
 //
 // (Split over the ranks of a DataParallel: sharded_optimizer.h.)
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,7 +22,9 @@
 
 namespace tutti {
 
+class Group;
 struct RuleState;
+struct ShardPlace;
 
 // Takes f32 and f64 parameters on the CPU; one that is listed twice (a tied weight) is one. Not thread-safe.
 class Optimizer {
@@ -30,7 +33,7 @@ class Optimizer {
   // applies.
   Optimizer(const torch::nn::Module& module, UpdateRule rule, std::vector<ParameterGroup> groups = {});
   Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule, std::vector<ParameterGroup> groups = {});
-  // Their names are "0", "1", ...
+  // Their names are "0", "1", ..., and those of shards are their parameters'.
   Optimizer(std::vector<at::Tensor> parameters, UpdateRule rule, std::vector<ParameterGroup> groups = {});
   ~Optimizer();
   Optimizer(Optimizer&&) noexcept;
@@ -48,20 +51,27 @@ class Optimizer {
   void set_weight_decay(double decay, std::size_t group = 0) { rules_.set_weight_decay(decay, group); }
 
   // As tutti::clip_grad_norm() and clip_grad_value() (clip.h), but the gradients are clipped within the next step(),
-  // and only there: `.grad` stays. By norm before by value.
+  // and only there: `.grad` stays. By norm before by value. Of shards (FullySharded) the norm is over all ranks, and
+  // every rank calls.
   GradientNorm clip_grad_norm(double max_norm);
   void clip_grad_value(double limit);
+  // In the next step() gradients count as `factor` times what they are; in place of clip_grad_norm().
+  void scale_gradients(double factor) { scale_ = factor; }
 
   // Bytes of state that are kept.
   std::size_t state_bytes() const;
-  // All of the state, in the optimizer's own memory: of every parameter what the rule keeps, and "step". What a
-  // parameter has not had yet is made, as it is before its first step. Parameters have to be contiguous.
+  // All of the state, in the optimizer's own memory: of every parameter, or of the shard that it has of one, what the
+  // rule keeps, and "step". What a parameter has not had yet is made, as it is before its first step. Parameters have
+  // to be contiguous.
   std::vector<StatePart> own_state();
   // Takes over what another optimizer of this rule gave, whatever parts it is in.
   void load_state(std::span<const StatePart> state) { copy_state(state, own_state()); }
 
  private:
+  const Group* ranks_of_shards() const;  // null: the parameters are no shards
+
   std::vector<NamedTensor> parameters_;
+  std::vector<std::shared_ptr<const ShardPlace>> places_;  // by parameter; null: it is whole
   GroupedRules rules_;
   std::vector<RuleState> states_;
   double scale_, limit_;  // of the next step()

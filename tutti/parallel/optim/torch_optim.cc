@@ -10,6 +10,7 @@
 
 #include <functional>
 
+#include "tutti/parallel/optim/shard_place.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/tensor/module_state.h"
 #include "tutti/tensor/named_tensor.h"
@@ -66,6 +67,7 @@ Error refused(Code code, std::string detail, std::string hint) {
 
 struct TorchOptim::Parameter {
   std::string name;
+  std::shared_ptr<const ShardPlace> place;  // null: every rank has all of it
   std::vector<Kept> kept;
   std::int64_t step = 0;
   std::function<void(std::int64_t)> set_step;  // empty: the rule counts no steps
@@ -115,13 +117,16 @@ std::vector<TorchOptim::Parameter> TorchOptim::parameters() const {
   for (optim::OptimizerParamGroup& group : optimizer_.param_groups()) {
     for (const at::Tensor& tensor : group.params()) {
       const auto name = names_.find(tensor.unsafeGetTensorImpl());
-      if (name == names_.end())
+      const auto shard = shards_.find(tensor.unsafeGetTensorImpl());
+      if (name == names_.end() && shard == shards_.end())
         throw Exception(refused(
             Code::kInvalidArgument,
             "parameter " + std::to_string(parameters.size()) + " of the optimizer does not belong to the module",
-            "give the module whose parameters() the optimizer steps; with FullySharded use a "
-            "ShardedOptimizer"));
-      add(optimizer_, tensor, group.options(), parameters.emplace_back(Parameter{.name = name->second}));
+            "give the module whose parameters() the optimizer steps"));
+      Parameter& parameter = parameters.emplace_back();
+      if (shard != shards_.end()) parameter.place = shard->second;
+      parameter.name = parameter.place ? parameter.place->parameter : name->second;
+      add(optimizer_, tensor, group.options(), parameter);
     }
   }
   return parameters;
@@ -130,24 +135,40 @@ std::vector<TorchOptim::Parameter> TorchOptim::parameters() const {
 TorchOptim::TorchOptim(const torch::nn::Module& module, torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {
   for (const NamedTensor& parameter : parameters_of(module))
     names_.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
+  for (const optim::OptimizerParamGroup& group : optimizer.param_groups())
+    for (const at::Tensor& tensor : group.params())
+      if (auto place = shard_place(tensor)) shards_.emplace(tensor.unsafeGetTensorImpl(), std::move(place));
   (void)parameters();  // so that an optimizer that cannot be saved is an error here
 }
 
 void TorchOptim::state(StateDict& dict) {
   steps_.clear();
-  std::vector<StatePart> counted;
+  std::vector<StatePart> parts;
   std::vector<std::function<void()>> loaded;
   for (Parameter& parameter : parameters()) {
-    for (const Kept& one : parameter.kept) dict.tensor(state_box({parameter.name, one.name}, *one.tensor));
+    for (const Kept& one : parameter.kept) {
+      if (!parameter.place) {
+        dict.tensor(state_box({parameter.name, one.name}, *one.tensor));
+        continue;
+      }
+      if (!parameter.place->whole.is_contiguous())
+        throw Exception(refused(Code::kUnsupported, "parameter " + parameter.name + " is sharded and not contiguous",
+                                "use tensor.contiguous() before FullySharded is made"));
+      parts.push_back({.parameter = parameter.name,
+                       .state = one.name,
+                       .shape = parameter.place->whole.sizes().vec(),
+                       .begin = parameter.place->run.begin,
+                       .values = *one.tensor});
+    }
     const at::Tensor& step = steps_.emplace_back(at::full({1}, parameter.step, at::kLong));
     if (!parameter.set_step) {
       dict.optional_tensor(state_box({parameter.name, "step"}, step.view({})));
       continue;
     }
-    counted.push_back({.parameter = parameter.name, .state = "step", .values = step});
+    parts.push_back({.parameter = parameter.name, .state = "step", .values = step});
     loaded.push_back([step, set = std::move(parameter.set_step)] { set(step.item<std::int64_t>()); });
   }
-  add_state(dict, counted);
+  add_state(dict, parts);
   if (!dict.loading() || dict.weights_only()) return;
   dict.after_load([loaded = std::move(loaded)](const CheckpointReader&) {
     for (const auto& act : loaded) act();

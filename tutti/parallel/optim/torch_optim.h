@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,13 @@ class Optimizer;
 
 namespace tutti {
 
+struct ShardPlace;
+
 // One thread. The learning rate and other options are not saved: they are those of the program.
 class TorchOptim {
  public:
   // `optimizer` has to outlive this. It is an SGD without dampening, Adam, AdamW, Adagrad or RMSprop, over parameters
-  // of the module that every rank has as a whole (not those of FullySharded, nor divided ones). Throws Exception:
+  // of the module that every rank has as a whole, or over the shards that FullySharded has of them. Throws Exception:
   // kUnsupported for another optimizer, kInvalidArgument for a parameter that is not the module's.
   TorchOptim(const torch::nn::Module& module, torch::optim::Optimizer& optimizer);
 
@@ -40,6 +43,7 @@ class TorchOptim {
 
   torch::optim::Optimizer& optimizer_;
   std::map<const c10::TensorImpl*, std::string> names_;
+  std::map<const c10::TensorImpl*, std::shared_ptr<const ShardPlace>> shards_;
   std::vector<at::Tensor> steps_;  // of each parameter, as checkpoints have them; torch::optim has plain numbers
 };
 
