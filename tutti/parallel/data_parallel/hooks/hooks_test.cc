@@ -287,9 +287,10 @@ TEST(PowerSgd, ResumesBitIdenticallyFromItsCheckpoint) {
         options.first_bucket_bytes = 1, options.bucket_cap_mb = mebibytes(1);  // a bucket for each parameter
         DataParallel ddp(model, world, options);
         LossScaler scaler(ddp, {.initial_scale = 1024, .growth_interval = 2});
+        PowerSgdState power_sgd(*hook, ddp);
         if (resumed) {
           StateDict dict(StateUse::kLoad);
-          hook->state(dict, world, parameters_of(*model), false);
+          dict.add("power_sgd", power_sgd);
           scaler.state(dict);
           dict.load(world, CheckpointReader::open(folder.path()).or_throw()).or_throw();
         }
@@ -306,7 +307,7 @@ TEST(PowerSgd, ResumesBitIdenticallyFromItsCheckpoint) {
             for (const auto& parameter : model->parameters()) found[resumed].push_back(parameter.grad().clone());
           if (step != saved_after || resumed) continue;
           StateDict dict(StateUse::kSave);
-          hook->state(dict, world, parameters_of(*model), left_out);
+          dict.add("power_sgd", power_sgd);
           scaler.state(dict);
           save_checkpoint(world, folder.path(), dict.boxes(), dict.facts()).or_throw();
         }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tutti/checkpoint/state.h"
@@ -17,6 +18,10 @@
 #include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
+
+template <class M>
+class DataParallel;
+class Reducer;
 
 struct PowerSgdOptions {
   std::int64_t rank = 1;           // of the approximation: 1 to 4 is usual
@@ -58,10 +63,29 @@ class PowerSgd final : public CommHook {
   };
   std::vector<StatePart> own_state(const Group& group, bool last_was_skipped, Progress& progress);
   Status load(const CheckpointReader& saved, const Progress& progress, const Group& group,
-              std::span<const NamedTensor> parameters);
+              std::span<const NamedTensor> parameters, const std::string& prefix);
 
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// What a PowerSgd has kept, for a Checkpointer; what is saved and rejected: PowerSgd::state().
+//
+//   tutti::PowerSgdState power_sgd(*hook, ddp);
+//   checkpoints.add("power_sgd", power_sgd);
+class PowerSgdState {
+ public:
+  // Both have to outlive this.
+  PowerSgdState(PowerSgd& hook, Reducer& reducer) : hook_(hook), reducer_(reducer) {}
+  template <class M>
+  PowerSgdState(PowerSgd& hook, DataParallel<M>& ddp) : PowerSgdState(hook, ddp.reducer()) {}
+
+  // Between two steps.
+  void state(StateDict& dict);
+
+ private:
+  PowerSgd& hook_;
+  Reducer& reducer_;
 };
 
 }  // namespace tutti

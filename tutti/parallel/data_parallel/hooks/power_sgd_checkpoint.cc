@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd_state.h"
+#include "tutti/parallel/data_parallel/reducer/reducer.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
@@ -79,13 +81,12 @@ void PowerSgd::state(StateDict& dict, const Group& group, std::vector<NamedTenso
         {.key = {name, kError}, .shape = errors, .box = TensorBox::rows(errors, std::uint64_t(group.rank()), 1)});
   }
   if (dict.weights_only()) return;
-  dict.after_load([this, progress, &group, parameters = std::move(parameters)](const CheckpointReader& saved) {
-    return load(saved, *progress, group, parameters);
-  });
+  dict.after_load([this, progress, &group, parameters = std::move(parameters), prefix = dict.prefix()](
+                      const CheckpointReader& saved) { return load(saved, *progress, group, parameters, prefix); });
 }
 
 Status PowerSgd::load(const CheckpointReader& saved, const Progress& progress, const Group& group,
-                      std::span<const NamedTensor> parameters) {
+                      std::span<const NamedTensor> parameters, const std::string& prefix) {
   constexpr std::int64_t kMostDraws = 1'000'000'000;
   auto& state = *state_;
   const auto mismatch = [&](const std::string& what) {
@@ -100,11 +101,12 @@ Status PowerSgd::load(const CheckpointReader& saved, const Progress& progress, c
       return mismatch(fmt::format("PowerSGD's scale of the loss is {}, which makes no sense", scale));
 
   for (const auto& [key, tensor] : saved.manifest().tensors) {
-    if (key.state != kQ && key.state != kError) continue;
+    if ((key.state != kQ && key.state != kError) || !key.name.starts_with(prefix)) continue;
     const TensorShape& shape = tensor.shape;
     const DType dtype = tensor.dtype;
-    const auto found = std::find_if(parameters.begin(), parameters.end(),
-                                    [&, &name = key.name](const NamedTensor& one) { return one.name == name; });
+    const auto found =
+        std::find_if(parameters.begin(), parameters.end(),
+                     [&, &name = key.name](const NamedTensor& one) { return prefix + one.name == name; });
     if (found == parameters.end() || !is_matrix(found->tensor))
       return mismatch(fmt::format("{} is of no matrix of this model", to_string(key)));
     const auto matrix = as_matrix(found->tensor);
@@ -118,15 +120,23 @@ Status PowerSgd::load(const CheckpointReader& saved, const Progress& progress, c
                                   tutti::name(own_dtype), shape_text(wanted)));
     if (is_q) {
       TUTTI_TRY(saved.read(key, TensorBox::whole(shape), values.data_ptr()));
-      state.kept[key.name].q = values.view({matrix.size(1), -1});
+      state.kept[found->name].q = values.view({matrix.size(1), -1});
     } else {
       TUTTI_TRY(read_error(saved, key, shape, group, values));
-      state.kept[key.name].error = values;
+      state.kept[found->name].error = values;
     }
   }
   for (; state.progress.draws < progress.draws; ++state.progress.draws) (void)state.random.integer(0, State::kMostSeed);
   state.progress = progress;
   return {};
+}
+
+void PowerSgdState::state(StateDict& dict) {
+  const auto tensors = reducer_.parameters();
+  const auto names = reducer_.names();
+  std::vector<NamedTensor> parameters;
+  for (std::size_t i = 0; i < tensors.size(); ++i) parameters.push_back({names[i], tensors[i]});
+  hook_.state(dict, reducer_.group(), std::move(parameters), reducer_.skips_step());
 }
 
 }  // namespace tutti
