@@ -51,7 +51,7 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
       {"last_loss", result.training.last_loss.value_or(std::nan(""))},
       {"data_parallel", nlohmann::ordered_json::parse(tutti::to_json(result.parallel))}};
   if (result.training.stopped) json["stopped"] = true;
-  if (tutti::scales_loss(options)) json["left_out"] = result.left_out;
+  if (tutti::scales_loss(options)) json["left_out"] = result.skipped;
   if (options.checkpoints.memory_copy_interval > 0)
     json["memory_copies"] = nlohmann::ordered_json::parse(tutti::to_json(result.training.copying));
   if (!options.checkpoints.folder.empty())
@@ -66,9 +66,9 @@ void print_summary(const tutti::Group& world, const tutti::ImageTrainingOptions&
              "{:.4f}\n",
              options.model, world.size(), world.size() == 1 ? "" : "s", result.training.timing.samples_per_s(),
              result.exposed_percent, world.size() == 1 ? "" : " on rank 0", result.test_accuracy, result.test_loss);
-  if (result.left_out > 0)
-    fmt::print(stderr, "{}: {} step{} skipped, because gradients overflowed in f16\n", options.model, result.left_out,
-               result.left_out == 1 ? " was" : "s were");
+  if (result.skipped > 0)
+    fmt::print(stderr, "{}: {} step{} skipped, because gradients overflowed in f16\n", options.model, result.skipped,
+               result.skipped == 1 ? " was" : "s were");
 }
 
 int train(const tutti::cli::OptionParser& line, const tutti::cli::TrainImageCommand& command) {

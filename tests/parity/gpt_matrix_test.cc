@@ -25,8 +25,8 @@
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/models/gpt/batches.h"
+#include "tutti/models/gpt/grid_step.h"
 #include "tutti/models/gpt/model.h"
-#include "tutti/models/gpt/weights_step.h"
 #include "tutti/parallel/pipeline/pipeline.h"
 #include "tutti/training/leveled_timers.h"
 
@@ -269,7 +269,7 @@ void train(const Combination& c, const Reference& wanted, const Group& world, Fi
   const auto stages = stages_of_rank(options, groups.pipeline.rank());
   const auto model = make_model(groups, options);
   model->train();
-  WeightsStep weights(groups, options, model);
+  GridStep weights(groups, options, model);
   LeveledTimers timers(0);
   const Words words;
   const bool reads = std::any_of(stages.begin(), stages.end(), [](const auto& s) { return s.is_first || s.is_last; });
@@ -282,7 +282,7 @@ void train(const Combination& c, const Reference& wanted, const Group& world, Fi
     });
   Pipeline pipeline(
       groups.pipeline, chunks,
-      {.messages = {.dtype = DType::kF64, .sizes = model->activation_sizes(kMicroBatch)}, .tell_losses = true});
+      {.messages = {.dtype = DType::kF64, .sizes = model->activation_sizes(kMicroBatch)}, .broadcast_losses = true});
   for (int step = 1; step <= kSteps; ++step) {
     const StepRecord& record = wanted[std::size_t(step - 1)];
     weights.zero_grad();

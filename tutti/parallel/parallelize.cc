@@ -193,7 +193,7 @@ void DividedTraining::State::make_parts() {
       whole = std::make_unique<Optimizer>(*module, rule);
   }
   PipelineOptions with{.messages = {.dtype = parallel::type_of(blocks) == at::kDouble ? DType::kF64 : DType::kF32},
-                       .tell_losses = true};
+                       .broadcast_losses = true};
   with.before_last_backward = [this](int) {
     if (reducer) reducer->set_sync(true);
   };

@@ -1,5 +1,5 @@
 // A step takes its micro batches, runs the schedule of the pipeline over them (of one stage, where there is no
-// pipeline), and ends in WeightsStep. All of it depends on the samples consumed before the step, and on nothing else.
+// pipeline), and ends in GridStep. All of it depends on the samples consumed before the step, and on nothing else.
 #include "tutti/models/gpt/training.h"
 
 #include <ATen/core/grad_mode.h>
@@ -21,11 +21,11 @@
 #include "tutti/data/tokens/token_check.h"
 #include "tutti/metrics/timers_over_ranks.h"
 #include "tutti/models/gpt/batches.h"
+#include "tutti/models/gpt/grid_step.h"
 #include "tutti/models/gpt/log_line.h"
 #include "tutti/models/gpt/matrix_rate.h"
 #include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/training_state.h"
-#include "tutti/models/gpt/weights_step.h"
 #include "tutti/parallel/pipeline/pipeline.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compute.h"
@@ -126,11 +126,11 @@ class GptTask final : public Task {
     if (!training_) begin_training(number);
     const auto step_begin = now();
     const std::int64_t batch = schedule_.global_batch(progress_.consumed);
-    const std::int64_t learned = progress_.consumed - progress_.left_out;
+    const std::int64_t learned = progress_.consumed - progress_.skipped;
     const double rate = LearningRate(options_.optimizer.learning_rate).at(learned);
     const double decay = WeightDecay(options_.optimizer.weight_decay).at(learned);
     const StepScale scale{.loss_scale = loss_scale_ ? loss_scale_->scale() : 1,
-                          .leaves_out_infinity = loss_scale_ && loss_scale_->may_skip_step()};
+                          .skips_infinity = loss_scale_ && loss_scale_->may_skip_step()};
     progress_.step = number;
     model_->train();
     weights_.zero_grad();
@@ -147,9 +147,9 @@ class GptTask final : public Task {
     }
     const StepOutcome outcome = weights_.finish(rate, decay, timers_, scale);
     progress_.consumed += batch;
-    if (outcome.left_out) progress_.left_out += batch;
+    if (outcome.skipped) progress_.skipped += batch;
     if (loss_scale_) {
-      loss_scale_->update(!outcome.left_out);
+      loss_scale_->update(!outcome.skipped);
       progress_.loss_scale = loss_scale_->state();
     }
     const double loss = mean_loss(passed.losses);
@@ -158,7 +158,7 @@ class GptTask final : public Task {
     return {.loss = loss,
             .lr = rate,
             .samples = double(batch),
-            .skipped = outcome.left_out,
+            .skipped = outcome.skipped,
             .may_overflow = options_.model.precision == Precision::kF16,
             .scalars = std::exchange(scalars_, {}),
             .seconds = seconds};
@@ -221,7 +221,7 @@ class GptTask final : public Task {
     return {.messages = {.dtype = options_.model.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
                          .sizes = model_->activation_sizes(options_.batches.micro_batch),
                          .split_over = groups_.message_parts},
-            .tell_losses = true,
+            .broadcast_losses = true,
             .before_last_backward = [this](int chunk) { weights_.before_last_backward(chunk); }};
   }
 
@@ -260,8 +260,8 @@ class GptTask final : public Task {
   // ---- Reporting
   void report(double loss, double rate, double scale, std::int64_t batch, const StepOutcome& outcome) {
     last_batch_ = batch;
-    if (outcome.left_out) {
-      ++since_.left_out;
+    if (outcome.skipped) {
+      ++since_.skipped;
     } else {
       since_.loss += loss;
     }
@@ -282,9 +282,9 @@ class GptTask final : public Task {
                  .learning_rate = rate,
                  .global_batch = batch,
                  .loss_scale = scale,
-                 .skipped = since_.left_out};
-    if (const auto learned = since_.steps - since_.left_out; learned > 0) line.loss = since_.loss / double(learned);
-    if (!outcome.left_out) line.gradient_norm = outcome.gradient_norm;
+                 .skipped = since_.skipped};
+    if (const auto learned = since_.steps - since_.skipped; learned > 0) line.loss = since_.loss / double(learned);
+    if (!outcome.skipped) line.gradient_norm = outcome.gradient_norm;
     if (wanted.zero_gradients) line.zeros = outcome.zero_gradients;
     line.parameter_norm = parameter_norm;
     if (wanted.throughput) {
@@ -318,7 +318,7 @@ class GptTask final : public Task {
     add_scalar("learning-rate", rate);
     add_scalar("batch-size", double(batch));
     if (loss_scale_) add_scalar("loss-scale", scale);
-    if (outcome.left_out) return;
+    if (outcome.skipped) return;
     add_scalar("lm loss", loss);
     add_scalar("grad-norm", outcome.gradient_norm);
     if (options_.report.zero_gradients) add_scalar("num-zeros", double(outcome.zero_gradients));
@@ -364,7 +364,7 @@ class GptTask final : public Task {
   const Parallel groups_;
   const GptDatasets datasets_;  // none of those that this rank does not read
   const std::shared_ptr<Transformer> model_;
-  WeightsStep weights_;
+  GridStep weights_;
   LeveledTimers timers_;
   TrainingState state_;
   const BatchSchedule schedule_;
@@ -377,7 +377,7 @@ class GptTask final : public Task {
   Clock::time_point line_begin_{};
   struct Since {
     double loss = 0;  // of steps that were made, added up
-    std::int64_t steps = 0, left_out = 0, samples = 0;
+    std::int64_t steps = 0, skipped = 0, samples = 0;
   };
   Since since_;  // the line before
   std::int64_t last_batch_ = 0;

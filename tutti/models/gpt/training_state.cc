@@ -28,7 +28,7 @@ CheckpointValues layout_of(const Parallel& groups, const Options& options) {
       {"data", std::int64_t(groups.data.size())},         {"micro_batch", std::int64_t(options.batches.micro_batch)}};
 }
 
-void tell_changes(const CheckpointReader& saved, const CheckpointValues& now, const Options& options) {
+void log_changes(const CheckpointReader& saved, const CheckpointValues& now, const Options& options) {
   const auto words = [](const CheckpointValues& layout) {
     const auto number = [&](const char* name) { return whole_number(layout, name).value_or(0); };
     return fmt::format("tp={} x cp={} x dp={} x pp={} (micro batch {})", number("tensor"), number("context"),
@@ -58,7 +58,7 @@ void add_facts(CheckpointFacts& facts, const Progress& progress, const Options& 
   facts.data.merge(data_values(options));
   facts.data["seed"] = std::int64_t(options.model.seed);
   if (options.weights_only) facts.data[kFinetunedFrom] = whole_path(options.load);
-  if (progress.left_out > 0) facts.data["left_out_samples"] = progress.left_out;
+  if (progress.skipped > 0) facts.data["left_out_samples"] = progress.skipped;
   if (const auto& scale = progress.loss_scale) {
     facts.data["loss_scale"] = scale->scale;
     facts.data["loss_scale_good_steps"] = scale->good_steps;
@@ -99,9 +99,9 @@ void TrainingState::state(StateDict& dict, Progress& progress) const {
   });
   if (dict.weights_only()) return;
   dict.after_load([this, &progress](const CheckpointReader& saved) {
-    if (groups_.world.rank() == 0) tell_changes(saved, layout_of(groups_, options_), options_);
+    if (groups_.world.rank() == 0) log_changes(saved, layout_of(groups_, options_), options_);
     progress.step = saved.facts().step;
-    progress.left_out = whole_number(saved.facts().data, "left_out_samples").value_or(0);
+    progress.skipped = whole_number(saved.facts().data, "left_out_samples").value_or(0);
     progress.loss_scale = saved_loss_scale(saved.facts().data);
     return Status();
   });

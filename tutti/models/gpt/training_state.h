@@ -5,8 +5,8 @@
 #include <string>
 
 #include "tutti/checkpoint/state.h"
+#include "tutti/models/gpt/grid_step.h"
 #include "tutti/models/gpt/options.h"
-#include "tutti/models/gpt/weights_step.h"
 #include "tutti/models/transformer/parallel.h"
 
 namespace tutti::gpt {
@@ -15,7 +15,7 @@ namespace tutti::gpt {
 struct Progress {
   std::int64_t step = 0;
   std::int64_t consumed = 0;  // samples of training, over all replicas
-  std::int64_t left_out = 0;  // of these, in steps that were left out: they count in no schedule
+  std::int64_t skipped = 0;   // of these, in steps that were skipped: they count in no schedule
   std::optional<LossScale::State> loss_scale;
 };
 
@@ -25,7 +25,7 @@ bool was_finetuned_from(const std::string& folder, const std::string& load);
 class TrainingState {
  public:
   // The objects have to stay.
-  TrainingState(const Parallel& groups, WeightsStep& weights, const Options& options)
+  TrainingState(const Parallel& groups, GridStep& weights, const Options& options)
       : groups_(groups), weights_(weights), options_(options) {}
 
   // Between two steps. A load rejects a checkpoint of another model, optimizer or seed by name, and reports where the
@@ -34,7 +34,7 @@ class TrainingState {
 
  private:
   const Parallel& groups_;
-  WeightsStep& weights_;
+  GridStep& weights_;
   const Options& options_;
 };
 

@@ -20,9 +20,9 @@
 #include "tutti/models/image/evaluation.h"
 #include "tutti/models/image/models.h"
 #include "tutti/models/image/pictures.h"
+#include "tutti/models/image/replica_step.h"
 #include "tutti/models/image/training_state.h"
 #include "tutti/models/image/turns.h"
-#include "tutti/models/image/weights_step.h"
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 #include "tutti/parallel/replica_check.h"
@@ -170,7 +170,7 @@ class ImageTask final : public Task {
   ImageTrainingResult result(TrainingResult training) const {
     ImageTrainingResult made{.training = std::move(training)};
     made.exposed_percent = 100 * ddp_.stats().exposed_seconds / made.training.seconds;
-    made.left_out = weights_.left_out();
+    made.skipped = weights_.skipped();
     made.parallel = ddp_.stats();
     if (score_) {
       made.test_accuracy = score_->accuracy;
@@ -319,7 +319,7 @@ class ImageTask final : public Task {
   std::shared_ptr<ImageModel> model_;
   const std::shared_ptr<PowerSgd> power_sgd_;  // null: gradients are compressed otherwise, or not
   DataParallel<ImageModel> ddp_;
-  WeightsStep weights_;
+  ReplicaStep weights_;
   struct MakeBatch {
     const Pictures* pictures;
     PictureBatch operator()(const std::vector<std::int64_t>& samples) const { return pictures->batch(samples); }

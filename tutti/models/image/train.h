@@ -62,7 +62,7 @@ bool scales_loss(const ImageTrainingOptions& options);
 struct ImageTrainingResult {
   TrainingResult training;
   double exposed_percent = 0;  // communication that computing did not hide, of all steps, on this rank
-  std::int64_t left_out = 0;   // steps whose gradients overflowed in f16: none unless scales_loss()
+  std::int64_t skipped = 0;    // steps whose gradients overflowed in f16: none unless scales_loss()
   // NaN: nothing was tested.
   double test_accuracy = std::numeric_limits<double>::quiet_NaN();
   double test_loss = std::numeric_limits<double>::quiet_NaN();

@@ -41,7 +41,7 @@ Status check_same_compression(const CheckpointReader& saved, const PowerSgd* pow
                .hint = "resume with --compress powersgd"};
 }
 
-void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
+void log_layout(const CheckpointReader& saved, const CheckpointValues& now) {
   const auto words = [](const CheckpointValues& layout) -> std::string {
     if (!layout.contains("ranks")) return "a program that did not record its number of ranks";  // as tutti ckpt import
     const auto number = [&](const char* name) { return whole_number(layout, name).value_or(0); };
@@ -65,7 +65,7 @@ void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
 void ImageTrainingState::state(StateDict& dict, ImageProgress& progress) const {
   dict.add("model", model_);
   weights_.state(dict);
-  if (power_sgd_) power_sgd_->state(dict, world_, parameters_of(model_), weights_.last_was_left_out());
+  if (power_sgd_) power_sgd_->state(dict, world_, parameters_of(model_), weights_.last_was_skipped());
   dict.data("epoch", progress.epoch);
   dict.data("epoch_steps", progress.epoch_steps, -1);
   dict.data("position", progress.position);
@@ -86,7 +86,7 @@ void ImageTrainingState::state(StateDict& dict, ImageProgress& progress) const {
   });
   dict.after_load([this, &progress](const CheckpointReader& saved) {
     progress.steps = saved.facts().step;
-    if (world_.rank() == 0) tell_layout(saved, layout_of(world_, options_));
+    if (world_.rank() == 0) log_layout(saved, layout_of(world_, options_));
     return Status();
   });
 }

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "tutti/checkpoint/state.h"
+#include "tutti/models/image/replica_step.h"
 #include "tutti/models/image/train.h"
-#include "tutti/models/image/weights_step.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 
 namespace tutti {
@@ -22,7 +22,7 @@ class ImageTrainingState {
  public:
   // `power_sgd`: what compresses the gradients; null: another does, or none. `samples`: of the training set. The
   // objects have to stay.
-  ImageTrainingState(const Group& world, ImageModel& model, WeightsStep& weights, PowerSgd* power_sgd,
+  ImageTrainingState(const Group& world, ImageModel& model, ReplicaStep& weights, PowerSgd* power_sgd,
                      const ImageTrainingOptions& options, std::size_t samples)
       : world_(world), model_(model), weights_(weights), power_sgd_(power_sgd), options_(options), samples_(samples) {}
 
@@ -33,7 +33,7 @@ class ImageTrainingState {
  private:
   const Group& world_;
   ImageModel& model_;
-  WeightsStep& weights_;
+  ReplicaStep& weights_;
   PowerSgd* const power_sgd_;
   const ImageTrainingOptions& options_;
   const std::size_t samples_;

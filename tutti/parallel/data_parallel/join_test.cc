@@ -165,18 +165,18 @@ TEST(JoinUneven, AGradientThatIsNotFiniteEndsNobodysShadow) {
     const auto model = models[std::size_t(world.rank())];
     DataParallel ddp(model, world, with([](auto& o) { o.finite_check = FiniteCheck::kThrow; }));
     Sgd optimizer(model->parameters(), {.lr = 0.01});
-    int left_out = 0;
+    int skipped = 0;
     join_uneven(ddp, [&] {
       for (int k = 0; k < 1 + 2 * world.rank(); ++k) {
         const bool bad = k == 2 && world.rank() == 2;
         const auto words = error_of([&] {
           one_step(ddp, optimizer, bad ? at::full({2, 3}, std::numeric_limits<float>::infinity()) : batch(0, k));
         });
-        left_out += words != "no error";
+        skipped += words != "no error";
         if (k == 2) check_says(words, "holds NaN or infinity on rank 2");
       }
     });
-    check(left_out == (world.rank() > 0), left_out, " steps were left out");
+    check(skipped == (world.rank() > 0), skipped, " steps were left out");
     for (const auto& parameter : model->parameters()) check(parameter.isfinite().all().item<bool>(), "finite");
   });
   EXPECT_EQ(test::describe(outcomes), "");

@@ -352,16 +352,16 @@ TEST(Clipping, IsTheSameWithinTheStep) {
 }
 
 TEST(Clipping, GoesWithTheGradientsThatItWasFor) {
-  Gradients left_out(1), plain(1);
-  Sgd one(left_out.parameters, {.lr = 0.1}), other(plain.parameters, {.lr = 0.1});
-  const auto gradient = left_out.parameters[0].grad().clone();
+  Gradients skipped(1), plain(1);
+  Sgd one(skipped.parameters, {.lr = 0.1}), other(plain.parameters, {.lr = 0.1});
+  const auto gradient = skipped.parameters[0].grad().clone();
   one.clip_grad_norm(0.001);
   one.clip_grad_value(1e-6);
   one.zero_grad();  // in place of step()
-  left_out.parameters[0].mutable_grad() = gradient;
+  skipped.parameters[0].mutable_grad() = gradient;
   one.step();
   other.step();
-  EXPECT_TRUE(at::equal(left_out.parameters[0], plain.parameters[0]));
+  EXPECT_TRUE(at::equal(skipped.parameters[0], plain.parameters[0]));
 }
 
 TEST(Clipping, SquaresOfF64MayOverflow) {

@@ -87,7 +87,7 @@ StepResult Pipeline::run(const Schedule& schedule, const StepOptions& step) {
     if (group_.status().ok()) group_.abort(Error{.code = Code::kAborted, .detail = "this rank gave its step up"});
     throw;
   }
-  if (options_.tell_losses) {
+  if (options_.broadcast_losses) {
     result.losses.resize(std::size_t(schedule.shape.microbatches));
     broadcast(group_, std::span(result.losses), schedule.rank_of(schedule.shape.stages() - 1));
   }

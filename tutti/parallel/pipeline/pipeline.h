@@ -33,7 +33,7 @@ using Chunk = std::function<at::Tensor(int microbatch, const at::Tensor& input)>
 struct PipelineOptions {
   MessageOptions messages = {};
   // StepResult::losses on every rank, not on that of the last stage alone; a small broadcast a step.
-  bool tell_losses = false;
+  bool broadcast_losses = false;
   // Around the last microbatch of a step, in order: all that it adds to the gradients of a chunk's parameters comes
   // between the two. So a data-parallel reduction that waits for the last backward can overlap with it, and one that
   // does not overlap can begin after it, while other chunks work.
@@ -52,7 +52,7 @@ struct StepOptions {
 
 struct StepResult {
   // What the last stage returned for each microbatch, neither weighted nor scaled. Empty on other ranks, unless
-  // PipelineOptions::tell_losses.
+  // PipelineOptions::broadcast_losses.
   std::vector<double> losses;
   // With record_times: when this rank's actions ran, without waits for messages, in seconds of this host's monotonic
   // clock. measured_timeline() makes a Timeline of those of all ranks.

@@ -48,7 +48,7 @@ void expect_as_alone(const Group& world, const Schedule& schedule, const StackOp
   const std::string where = words(schedule) + ", rank " + std::to_string(world.rank());
   const Stack mine(options), alone(options);
   const std::vector<double> losses = alone.alone(schedule.shape.microbatches, step);
-  with.tell_losses = true;
+  with.broadcast_losses = true;
   with.messages.dtype = DType::kF64;
   if (!options.widens) with.messages.sizes = {options.rows, 4};
   const int layers = options.layers / schedule.shape.stages();

@@ -31,7 +31,7 @@ struct GradientBucket {
   double scale = 1;   // a LossScaler's: by so much they are too large, and so shall be the averages
   // finite_check found something in the last step, so its averages were for nothing: what a hook keeps from step to
   // step should be as before it.
-  bool last_was_left_out = false;
+  bool last_was_skipped = false;
   std::vector<std::string> names;  // of the parameters
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients;  // windows into `buffer`, each with the shape of its parameter

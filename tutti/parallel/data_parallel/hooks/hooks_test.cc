@@ -300,8 +300,8 @@ TEST(PowerSgd, ResumesBitIdenticallyFromItsCheckpoint) {
           const auto left = (model->left->forward(x) * g).sum() * (bad ? std::numeric_limits<float>::infinity() : 1.f);
           scaler.scale(left + model->right->forward(x).square().sum()).backward();
           ddp.finish();
-          const bool left_out = ddp.reducer().skips_step();
-          check(left_out == bad, "step ", step);
+          const bool skipped = ddp.reducer().skips_step();
+          check(skipped == bad, "step ", step);
           scaler.update();
           if (step > saved_after && !bad)
             for (const auto& parameter : model->parameters()) found[resumed].push_back(parameter.grad().clone());

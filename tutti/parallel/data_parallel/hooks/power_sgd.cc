@@ -150,7 +150,7 @@ PowerSgd::State::Memory& PowerSgd::State::memory_of(const Group& group, const Gr
   if (!buckets[bucket.index].buffer.is_same(bucket.buffer)) {
     // The first of a step comes before any of it is on its way: then all that was is kept.
     for (auto& old : std::span(buckets).subspan(bucket.index, bucket.index == 0 ? buckets.size() : 1)) {
-      take_over_error(old, bucket.last_was_left_out);
+      take_over_error(old, bucket.last_was_skipped);
       keep(old);
       old = {};
     }
@@ -220,8 +220,8 @@ void PowerSgd::State::find_error(Memory& memory) {
 }
 
 // Of the last step, unless that was left out: then what was lost before it has still to come. Once a step.
-void PowerSgd::State::take_over_error(Memory& memory, bool was_left_out) {
-  if (!std::exchange(memory.has_new_error, false) || was_left_out) return;
+void PowerSgd::State::take_over_error(Memory& memory, bool was_skipped) {
+  if (!std::exchange(memory.has_new_error, false) || was_skipped) return;
   std::swap(memory.error, memory.given);
   memory.scale = memory.given_scale;
 }
@@ -239,7 +239,7 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
     };
   }
   auto& memory = state.memory_of(group, bucket);
-  state.take_over_error(memory, bucket.last_was_left_out);
+  state.take_over_error(memory, bucket.last_was_skipped);
   if (state.options.error_feedback) {
     bucket.buffer.add_(memory.error, bucket.scale / memory.scale);
     memory.given.copy_(bucket.buffer);

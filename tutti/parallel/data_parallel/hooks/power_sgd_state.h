@@ -56,7 +56,7 @@ struct PowerSgd::State {
   void gather_others(Memory& memory);
   void spread_others(Memory& memory);
   void find_error(Memory& memory);
-  void take_over_error(Memory& memory, bool was_left_out);
+  void take_over_error(Memory& memory, bool was_skipped);
 };
 
 }  // namespace tutti

@@ -18,7 +18,7 @@ class HookedBuckets final : public ReducerFeature {
     if (!bucket.hooked) return false;
     const AsWritten no_autocast;
     bucket.contents.scale = core.gradient_scale;
-    bucket.contents.last_was_left_out = core.finite.found().has_value();
+    bucket.contents.last_was_skipped = core.finite.found().has_value();
     bucket.finish_hook = core.options.hook->start(core.group, bucket.contents);
     return true;
   }

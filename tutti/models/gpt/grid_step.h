@@ -23,22 +23,22 @@ class LeveledTimers;
 namespace tutti::gpt {
 
 struct StepScale {
-  double loss_scale = 1;             // gradients were multiplied by it
-  bool leaves_out_infinity = false;  // a gradient that is not finite leaves the step out; else it is an Exception
+  double loss_scale = 1;        // gradients were multiplied by it
+  bool skips_infinity = false;  // a step with a gradient that is not finite is skipped; else it is an Exception
 };
 
 struct StepOutcome {
   double gradient_norm = 0;         // before clipping, over all ranks, without the loss scale
   std::int64_t zero_gradients = 0;  // with ReportOptions::zero_gradients
-  bool left_out = false;            // on every rank
+  bool skipped = false;             // on every rank
 };
 
 // One thread. Every rank calls alike.
-class WeightsStep {
+class GridStep {
  public:
   // All have to stay. With more than one copy of the tied embedding makes these equal.
-  WeightsStep(const Parallel& groups, const Options& options, std::shared_ptr<Transformer> model);
-  ~WeightsStep();
+  GridStep(const Parallel& groups, const Options& options, std::shared_ptr<Transformer> model);
+  ~GridStep();
 
   // The model's, of a chunk; with --fsdp the weights of each layer are whole while it runs.
   at::Tensor forward(int chunk, const MicroBatch& batch, const at::Tensor& input);
@@ -70,7 +70,7 @@ class WeightsStep {
   StepOutcome clip_sharded(const StepScale& scale);
   double count_zeros(std::size_t parameter) const;
   std::int64_t padding_elements() const;
-  [[noreturn]] void tell_non_finite(const std::string& sentence, const StepScale& scale) const;
+  [[noreturn]] void throw_non_finite(const std::string& sentence, const StepScale& scale) const;
   // The norm of all gradients, each once, the same on every rank.
   GradientNorm gradient_norm() const;
   double sum_over_model(double mine) const;

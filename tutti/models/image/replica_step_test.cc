@@ -1,5 +1,5 @@
 // The end of a step, whole and sharded: what is left out, and what is clipped.
-#include "tutti/models/image/weights_step.h"
+#include "tutti/models/image/replica_step.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -20,16 +20,16 @@ using ::testing::HasSubstr;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 const UpdateRule kPlainSgd = SgdOptions{.lr = 0.1};
 
-class WeightsStepTest : public ::testing::TestWithParam<int> {
+class ReplicaStepTest : public ::testing::TestWithParam<int> {
  protected:
   // On each of two ranks.
   template <class Body>
-  void run(const WeightsStepOptions& options, const Body& body, FiniteCheck check = FiniteCheck::kOff) {
+  void run(const ReplicaStepOptions& options, const Body& body, FiniteCheck check = FiniteCheck::kOff) {
     if (options.scales_loss) check = FiniteCheck::kReport;
     const std::vector<std::shared_ptr<ImageModel>> models = {make_image_model("cnn", 1), make_image_model("cnn", 1)};
     const auto outcomes = test::run_threads(2, [&](Group& world) {
       DataParallel<ImageModel> ddp(models[std::size_t(world.rank())], world, {.finite_check = check});
-      WeightsStep weights(ddp, options);
+      ReplicaStep weights(ddp, options);
       // Of a loss that is this factor times the usual one on rank 1.
       const auto step = [&](float factor) {
         ddp.zero_grad();
@@ -55,10 +55,10 @@ class WeightsStepTest : public ::testing::TestWithParam<int> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(, WeightsStepTest, ::testing::Values(0, 1, 2),
+INSTANTIATE_TEST_SUITE_P(, ReplicaStepTest, ::testing::Values(0, 1, 2),
                          [](const auto& info) { return info.param ? "stage" + std::to_string(info.param) : "whole"; });
 
-TEST_P(WeightsStepTest, AnInfinityLeavesTheStepOutOnAllRanksAndLowersTheScale) {
+TEST_P(ReplicaStepTest, AnInfinityLeavesTheStepOutOnAllRanksAndLowersTheScale) {
   for (const double clip : {0.0, 0.5}) {
     run({.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip, .scales_loss = true},
         [](auto& ddp, auto& weights, const auto& step) {
@@ -68,14 +68,14 @@ TEST_P(WeightsStepTest, AnInfinityLeavesTheStepOutOnAllRanksAndLowersTheScale) {
           const double before_overflow = scale();
           step(kInfinity);
           check(moved(ddp, before) == 0, "a step with an infinity was made");
-          check(weights.left_out() == 1 && scale() == before_overflow / 2, "skipped steps ", weights.left_out());
+          check(weights.skipped() == 1 && scale() == before_overflow / 2, "skipped steps ", weights.skipped());
           step(1);
-          check(moved(ddp, before) > 0 && weights.left_out() == 1, "the step after it");
+          check(moved(ddp, before) > 0 && weights.skipped() == 1, "the step after it");
         });
   }
 }
 
-TEST_P(WeightsStepTest, AnInfinityThatNothingScalesIsAnErrorWhereTheNormIsKnown) {
+TEST_P(ReplicaStepTest, AnInfinityThatNothingScalesIsAnErrorWhereTheNormIsKnown) {
   run({.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = 1}, [](auto& ddp, auto&, const auto& step) {
     const auto before = copies(ddp);
     std::string said;
@@ -90,7 +90,7 @@ TEST_P(WeightsStepTest, AnInfinityThatNothingScalesIsAnErrorWhereTheNormIsKnown)
   });
 }
 
-TEST_P(WeightsStepTest, WithAFiniteCheckANonFiniteGradientIsReportedWithItsRank) {
+TEST_P(ReplicaStepTest, WithAFiniteCheckANonFiniteGradientIsReportedWithItsRank) {
   for (const double clip : {0.0, 0.5}) {
     run(
         {.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip},
@@ -111,7 +111,7 @@ TEST_P(WeightsStepTest, WithAFiniteCheckANonFiniteGradientIsReportedWithItsRank)
   }
 }
 
-TEST_P(WeightsStepTest, ByDefaultAnInfinityIsAnErrorWithItsRank) {
+TEST_P(ReplicaStepTest, ByDefaultAnInfinityIsAnErrorWithItsRank) {
   for (const double clip : {0.0, 0.5}) {
     run(
         {.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip},
@@ -134,7 +134,7 @@ TEST_P(WeightsStepTest, ByDefaultAnInfinityIsAnErrorWithItsRank) {
 }
 
 // Without momentum a step is the rate times the gradient.
-TEST_P(WeightsStepTest, AGradientIsNeverStretchedToTheNormGiven) {
+TEST_P(ReplicaStepTest, AGradientIsNeverStretchedToTheNormGiven) {
   const auto length = [&](double clip) {
     double found = 0;
     run({.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip},

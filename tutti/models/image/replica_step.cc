@@ -1,10 +1,10 @@
-#include "tutti/models/image/weights_step.h"
+#include "tutti/models/image/replica_step.h"
 
 #include "tutti/trace/region.h"
 
 namespace tutti {
 
-WeightsStep::WeightsStep(DataParallel<ImageModel>& ddp, const WeightsStepOptions& options)
+ReplicaStep::ReplicaStep(DataParallel<ImageModel>& ddp, const ReplicaStepOptions& options)
     : ddp_(ddp), options_(options) {
   if (options.sharded_stage > 0) {
     sharded_.emplace(ddp, options.rule, ShardedOptimizerOptions{.stage = options.sharded_stage});
@@ -14,7 +14,7 @@ WeightsStep::WeightsStep(DataParallel<ImageModel>& ddp, const WeightsStepOptions
   if (options.scales_loss) scaler_.emplace(ddp);
 }
 
-void WeightsStep::finish() {
+void ReplicaStep::finish() {
   if (whole_) {
     const Region region("average gradients");
     ddp_.finish();
@@ -22,14 +22,14 @@ void WeightsStep::finish() {
   const Region region("optimizer");
   step();
   if (scaler_) {
-    left_out_ += ddp_.reducer().skips_step();
+    skipped_ += ddp_.reducer().skips_step();
     scaler_->update();
   } else {
     require_finite_gradients();
   }
 }
 
-void WeightsStep::step() {
+void ReplicaStep::step() {
   if (whole_ && ddp_.reducer().skips_step()) return;
   if (options_.clip_grad_norm > 0) {
     const auto norm =
@@ -46,24 +46,24 @@ void WeightsStep::step() {
   }
 }
 
-void WeightsStep::state(StateDict& dict) {
+void ReplicaStep::state(StateDict& dict) {
   if (whole_) {
     dict.add("optimizer", *whole_);
   } else {
     dict.add("optimizer", *sharded_);
   }
-  dict.optional_value("left_out", left_out_);
+  dict.optional_value("left_out", skipped_);
   if (scaler_) scaler_->state(dict);
 }
 
-void WeightsStep::require_finite_gradients() const {
+void ReplicaStep::require_finite_gradients() const {
   const auto found = ddp_.non_finite();
   if (!found) return;
   refuse(found->rank < 0 ? "the gradient of " + found->parameter + " overflowed while it was averaged"
                          : non_finite_gradient(found->parameter, found->rank));
 }
 
-void WeightsStep::refuse(const std::string& non_finite) const {
+void ReplicaStep::refuse(const std::string& non_finite) const {
   throw Exception(Error{.code = Code::kNonFinite,
                         .detail = non_finite,
                         .hint = "a smaller learning rate may help",

@@ -4,7 +4,7 @@
 // weight, a sum over both; and an average over data and context ranks, of which a sharded optimizer takes to each rank
 // the part that it steps. These go over different groups and may come in any order; the average is the last, because
 // a sharded one leaves no whole gradient to be summed, unless it overlaps with backward and so comes first.
-#include "tutti/models/gpt/weights_step.h"
+#include "tutti/models/gpt/grid_step.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -43,7 +43,7 @@ double squares_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-WeightsStep::WeightsStep(const Parallel& groups, const Options& options, std::shared_ptr<Transformer> model)
+GridStep::GridStep(const Parallel& groups, const Options& options, std::shared_ptr<Transformer> model)
     : groups_(groups),
       options_(options),
       model_(std::move(model)),
@@ -73,9 +73,9 @@ WeightsStep::WeightsStep(const Parallel& groups, const Options& options, std::sh
       partial_.push_back(stepped_[i].tensor);
 }
 
-WeightsStep::~WeightsStep() = default;
+GridStep::~GridStep() = default;
 
-void WeightsStep::make_fully_sharded(const ParameterGroup& not_decayed) {
+void GridStep::make_fully_sharded(const ParameterGroup& not_decayed) {
   fully_sharded_ = std::make_unique<FullySharded<Transformer>>(model_, groups_.averaging,
                                                                FullyShardedOptions{.blocks = {"decoder.layers.*"},
                                                                                    .finite_check = FiniteCheck::kReport,
@@ -88,17 +88,17 @@ void WeightsStep::make_fully_sharded(const ParameterGroup& not_decayed) {
   whole_ = std::make_unique<Optimizer>(shards, rule_, std::vector<ParameterGroup>{not_decayed});
 }
 
-at::Tensor WeightsStep::forward(int chunk, const MicroBatch& batch, const at::Tensor& input) {
+at::Tensor GridStep::forward(int chunk, const MicroBatch& batch, const at::Tensor& input) {
   return fully_sharded_ ? fully_sharded_->forward(chunk, batch, input) : model_->forward(chunk, batch, input);
 }
 
-void WeightsStep::run_forward(const std::function<void()>& act) {
+void GridStep::run_forward(const std::function<void()>& act) {
   fully_sharded_ ? fully_sharded_->forward_by(act) : act();
 }
 
 // Stage 2 averages while backward runs, stage 1 at the end. NaN and infinity are seen by the norm, which every step
 // asks for: no Reducer has to look for them.
-void WeightsStep::make_sharded_optimizer(const ParameterGroup& not_decayed) {
+void GridStep::make_sharded_optimizer(const ParameterGroup& not_decayed) {
   ShardedOptimizerOptions made{.stage = options_.parallel.overlap_gradients ? 2 : 1, .groups = {not_decayed}};
   if (groups_.model.size() > 1) made.model = groups_.model;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -112,7 +112,7 @@ void WeightsStep::make_sharded_optimizer(const ParameterGroup& not_decayed) {
 // A chunk's gradients are complete when its last backward has run, and other chunks of this rank may go on for long: so
 // each has a Reducer, which takes no notice of the others' parameters. Those of all ranks that average with one another
 // begin their calls in the same order, because they run the same schedule.
-void WeightsStep::make_overlapped_averages() {
+void GridStep::make_overlapped_averages() {
   for (int chunk = 0; chunk < options_.parallel.chunks; ++chunk) {
     DataParallelOptions made{.overlap = Overlap::kOn, .finite_check = FiniteCheck::kOff};
     for (const auto& parameter : parameters_)
@@ -125,7 +125,7 @@ void WeightsStep::make_overlapped_averages() {
   }
 }
 
-void WeightsStep::zero_grad() {
+void GridStep::zero_grad() {
   if (sharded_) {
     sharded_->zero_grad();
     return for_sharded_->set_sync(false);
@@ -134,21 +134,21 @@ void WeightsStep::zero_grad() {
   if (fully_sharded_) fully_sharded_->zero_grad();
 }
 
-void WeightsStep::before_last_backward(int chunk) {
+void GridStep::before_last_backward(int chunk) {
   if (!options_.parallel.overlap_gradients) return;
   const auto& reducer = sharded_ ? for_sharded_ : overlapped_[std::size_t(chunk)];
   if (reducer) reducer->set_sync(true);
 }
 
-double WeightsStep::sum_over_model(double mine) const {
+double GridStep::sum_over_model(double mine) const {
   return groups_.model.size() > 1 ? all_reduce(groups_.model, mine, ReduceOp::kSum) : mine;
 }
 
-double WeightsStep::sum_over_shards(double mine) const {
+double GridStep::sum_over_shards(double mine) const {
   return fully_sharded_ && groups_.averaging.size() > 1 ? all_reduce(groups_.averaging, mine, ReduceOp::kSum) : mine;
 }
 
-void WeightsStep::sum_parts_of_gradients(LeveledTimers& timers) {
+void GridStep::sum_parts_of_gradients(LeveledTimers& timers) {
   for (const auto& reducer : overlapped_) {
     if (!reducer) continue;
     const auto timing = timers.time("all-grads-sync", 1);
@@ -165,7 +165,7 @@ void WeightsStep::sum_parts_of_gradients(LeveledTimers& timers) {
   }
 }
 
-void WeightsStep::average() {
+void GridStep::average() {
   if (groups_.averaging.size() == 1 || averaged_at_end_.empty()) return;
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : averaged_at_end_) {
@@ -177,7 +177,7 @@ void WeightsStep::average() {
   all_reduce_coalesced(groups_.averaging, gradients, ReduceOp::kAvg);
 }
 
-void WeightsStep::tell_non_finite(const std::string& sentence, const StepScale& scale) const {
+void GridStep::throw_non_finite(const std::string& sentence, const StepScale& scale) const {
   throw Exception(Error{.code = Code::kNonFinite,
                         .detail = sentence,
                         .hint = scale.loss_scale > 1
@@ -187,7 +187,7 @@ void WeightsStep::tell_non_finite(const std::string& sentence, const StepScale& 
                         .rank = groups_.world.rank()});
 }
 
-double WeightsStep::count_zeros(std::size_t number) const {
+double GridStep::count_zeros(std::size_t number) const {
   const PlacedParameter& parameter = parameters_[number];
   if (fully_sharded_) return double(stepped_[number].tensor.grad().eq(0).sum().item<std::int64_t>());
   double zeros = 0;
@@ -197,7 +197,7 @@ double WeightsStep::count_zeros(std::size_t number) const {
 }
 
 // With --fsdp the averaging ranks have other elements each, and otherwise the same averages.
-GradientNorm WeightsStep::gradient_norm() const {
+GradientNorm GridStep::gradient_norm() const {
   const Group& group = groups_.averaging;
   const bool is_divided = groups_.model.size() > 1;
   GradientFindings findings = gradient_findings(group, stepped_, elsewhere_);
@@ -220,11 +220,11 @@ GradientNorm WeightsStep::gradient_norm() const {
   return norm;
 }
 
-StepOutcome WeightsStep::clip(const StepScale& scale) {
+StepOutcome GridStep::clip(const StepScale& scale) {
   const GradientNorm norm = gradient_norm();
-  StepOutcome outcome{.gradient_norm = norm.norm / scale.loss_scale, .left_out = !norm.finite()};
-  if (outcome.left_out) {
-    if (!scale.leaves_out_infinity) tell_non_finite(norm.non_finite, scale);
+  StepOutcome outcome{.gradient_norm = norm.norm / scale.loss_scale, .skipped = !norm.finite()};
+  if (outcome.skipped) {
+    if (!scale.skips_infinity) throw_non_finite(norm.non_finite, scale);
     return outcome;
   }
   if (options_.report.zero_gradients) {
@@ -240,7 +240,7 @@ StepOutcome WeightsStep::clip(const StepScale& scale) {
 }
 
 // Rows that only fill a vocabulary up never have a gradient.
-std::int64_t WeightsStep::padding_elements() const {
+std::int64_t GridStep::padding_elements() const {
   double padding = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& parameter = parameters_[i];
@@ -251,18 +251,17 @@ std::int64_t WeightsStep::padding_elements() const {
   return std::int64_t(sum_over_model(padding));
 }
 
-StepOutcome WeightsStep::clip_sharded(const StepScale& scale) {
+StepOutcome GridStep::clip_sharded(const StepScale& scale) {
   const double limit = options_.optimizer.clip_grad;
   const GradientNorm norm = sharded_->clip_grad_norm(limit > 0 ? limit : std::numeric_limits<double>::max());
-  StepOutcome outcome{.gradient_norm = norm.norm, .left_out = !norm.finite()};
-  if (outcome.left_out && !scale.leaves_out_infinity) tell_non_finite(norm.non_finite, scale);
-  if (options_.report.zero_gradients && !outcome.left_out)
+  StepOutcome outcome{.gradient_norm = norm.norm, .skipped = !norm.finite()};
+  if (outcome.skipped && !scale.skips_infinity) throw_non_finite(norm.non_finite, scale);
+  if (options_.report.zero_gradients && !outcome.skipped)
     outcome.zero_gradients = sharded_->zero_averages() - padding_elements();
   return outcome;
 }
 
-StepOutcome WeightsStep::finish(double learning_rate, double weight_decay, LeveledTimers& timers,
-                                const StepScale& scale) {
+StepOutcome GridStep::finish(double learning_rate, double weight_decay, LeveledTimers& timers, const StepScale& scale) {
   if (fully_sharded_) {
     const auto timing = timers.time("all-grads-sync", 1);
     fully_sharded_->finish();
@@ -277,7 +276,7 @@ StepOutcome WeightsStep::finish(double learning_rate, double weight_decay, Level
   }
   const auto timing = timers.time("optimizer", 1);
   const StepOutcome outcome = sharded_ ? clip_sharded(scale) : clip(scale);
-  if (outcome.left_out) {
+  if (outcome.skipped) {
     zero_grad();
     return outcome;
   }
@@ -295,13 +294,13 @@ StepOutcome WeightsStep::finish(double learning_rate, double weight_decay, Level
   return outcome;
 }
 
-double WeightsStep::parameter_norm() const {
+double GridStep::parameter_norm() const {
   double squares = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (!elsewhere_[i]) squares += squares_of(stepped_[i].tensor.detach());
   return std::sqrt(sum_over_model(sum_over_shards(squares)));
 }
 
-std::vector<StatePart> WeightsStep::own_state() { return sharded_ ? sharded_->own_state() : whole_->own_state(); }
+std::vector<StatePart> GridStep::own_state() { return sharded_ ? sharded_->own_state() : whole_->own_state(); }
 
 }  // namespace tutti::gpt

@@ -1,6 +1,6 @@
 // The end of a step on a grid of threads: sharded and whole optimizers make the same weights, and an infinity that one
 // rank has leaves the step out on all.
-#include "tutti/models/gpt/weights_step.h"
+#include "tutti/models/gpt/grid_step.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ std::vector<Steps> train(const Options& options) {
   const auto outcomes = test::run_threads(4, [&](Group& world) {
     const Parallel groups = make_parallel(world, options);
     const auto model = make_model(groups, options);
-    WeightsStep weights(groups, options, model);
+    GridStep weights(groups, options, model);
     LeveledTimers timers(0);
     Steps& mine = found[std::size_t(world.rank())];
     for (int step = 0; step < 3; ++step) {
@@ -60,7 +60,7 @@ std::vector<Steps> train(const Options& options) {
       for (const auto& parameter : weights.parameters())
         if (step == 1 && world.rank() == 3 && parameter.name.ends_with("1.mlp.linear_fc2.weight"))
           parameter.tensor.mutable_grad()[0][0] = std::numeric_limits<double>::infinity();
-      mine.outcomes.push_back(weights.finish(0.1, 0.1 * step, timers, {.loss_scale = 8, .leaves_out_infinity = true}));
+      mine.outcomes.push_back(weights.finish(0.1, 0.1 * step, timers, {.loss_scale = 8, .skips_infinity = true}));
     }
     for (const auto& parameter : weights.parameters()) mine.weights.push_back(parameter.tensor.detach().clone());
   });
@@ -68,7 +68,7 @@ std::vector<Steps> train(const Options& options) {
   return found;
 }
 
-TEST(WeightsStep, AShardedOptimizerMakesTheSameWeights) {
+TEST(GridStep, AShardedOptimizerMakesTheSameWeights) {
   for (const bool sequence_parallel : {false, true}) {
     const auto whole = train(options_of(false, sequence_parallel)),
                sharded = train(options_of(true, sequence_parallel));
@@ -81,16 +81,16 @@ TEST(WeightsStep, AShardedOptimizerMakesTheSameWeights) {
         EXPECT_NEAR(outcome.gradient_norm, whole[0].outcomes[step].gradient_norm, 1e-14) << "the same on every rank";
         EXPECT_EQ(outcome.zero_gradients, expected.zero_gradients);
         EXPECT_EQ(outcome.zero_gradients, sharded[0].outcomes[step].zero_gradients);
-        EXPECT_FALSE(outcome.left_out);
+        EXPECT_FALSE(outcome.skipped);
       }
     }
   }
 }
 
-TEST(WeightsStep, AnInfinityOfOneRankLeavesTheStepOutOnAll) {
+TEST(GridStep, AnInfinityOfOneRankLeavesTheStepOutOnAll) {
   for (const bool sharded : {false, true})
     for (const Steps& rank : train(options_of(sharded, true))) {
-      EXPECT_TRUE(rank.outcomes[1].left_out);
+      EXPECT_TRUE(rank.outcomes[1].skipped);
       for (const at::Tensor& weight : rank.weights) EXPECT_TRUE(weight.isfinite().all().item<bool>());
     }
 }

@@ -14,26 +14,26 @@
 
 namespace tutti {
 
-struct WeightsStepOptions {
+struct ReplicaStepOptions {
   UpdateRule rule;
   int sharded_stage = 0;      // of ShardedOptimizer; 0: every rank steps all weights
   double clip_grad_norm = 0;  // 0: not
   bool scales_loss = false;   // for gradients in f16
 };
 
-class WeightsStep {
+class ReplicaStep {
  public:
-  WeightsStep(DataParallel<ImageModel>& ddp, const WeightsStepOptions& options);
+  ReplicaStep(DataParallel<ImageModel>& ddp, const ReplicaStepOptions& options);
 
   // What backward() starts from.
   at::Tensor scaled(const at::Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
   // Averages gradients and steps the weights. Throws Exception with the root cause, and for gradients that are not
   // finite, where that is known (DataParallelOptions::finite_check, clip_grad_norm), unless their scale can be lowered:
-  // then the step is left out, on every rank.
+  // then the step is skipped, on every rank.
   void finish();
-  // Steps that were left out; whether the last one was.
-  std::int64_t left_out() const { return left_out_; }
-  bool last_was_left_out() const { return ddp_.reducer().skips_step(); }
+  // Steps that were skipped; whether the last one was.
+  std::int64_t skipped() const { return skipped_; }
+  bool last_was_skipped() const { return ddp_.reducer().skips_step(); }
 
   // For checkpoints: optimizer, scale of the loss, skipped steps.
   void state(StateDict& dict);
@@ -44,11 +44,11 @@ class WeightsStep {
   [[noreturn]] void refuse(const std::string& non_finite) const;
 
   DataParallel<ImageModel>& ddp_;
-  WeightsStepOptions options_;
+  ReplicaStepOptions options_;
   std::optional<Optimizer> whole_;  // one of the two
   std::optional<ShardedOptimizer> sharded_;
   std::optional<LossScaler> scaler_;
-  std::int64_t left_out_ = 0;
+  std::int64_t skipped_ = 0;
 };
 
 }  // namespace tutti
