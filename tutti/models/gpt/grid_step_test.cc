@@ -43,7 +43,7 @@ struct Steps {
 };
 
 // On two tensor and two data parallel ranks: two steps, and between them one in which rank 3 has an infinity.
-std::vector<Steps> train(const Options& options) {
+std::vector<Steps> train(const Options& options, double loss_scale = 8) {
   std::vector<Steps> found(4);
   const auto outcomes = test::run_threads(4, [&](Group& world) {
     const Parallel groups = make_parallel(world, options);
@@ -56,11 +56,12 @@ std::vector<Steps> train(const Options& options) {
       const auto words = [&](int by) {
         return ((at::arange(18, at::kLong) + by + 5 * groups.data.rank() + step).remainder(11)).view({6, 3});
       };
-      model->forward(0, {.tokens = words(0), .targets = words(3)}, {}).mul(8).backward();
+      model->forward(0, {.tokens = words(0), .targets = words(3)}, {}).mul(loss_scale).backward();
       for (const auto& parameter : weights.parameters())
         if (step == 1 && world.rank() == 3 && parameter.name.ends_with("1.mlp.linear_fc2.weight"))
           parameter.tensor.mutable_grad()[0][0] = std::numeric_limits<double>::infinity();
-      mine.outcomes.push_back(weights.finish(0.1, 0.1 * step, timers, {.loss_scale = 8, .skips_infinity = true}));
+      mine.outcomes.push_back(
+          weights.finish(0.1, 0.1 * step, timers, {.loss_scale = loss_scale, .skips_infinity = true}));
     }
     for (const auto& parameter : weights.parameters()) mine.weights.push_back(parameter.tensor.detach().clone());
   });
@@ -93,6 +94,20 @@ TEST(GridStep, AnInfinityOfOneRankLeavesTheStepOutOnAll) {
       EXPECT_TRUE(rank.outcomes[1].skipped);
       for (const at::Tensor& weight : rank.weights) EXPECT_TRUE(weight.isfinite().all().item<bool>());
     }
+}
+
+// The sum of their squares is no f64.
+TEST(GridStep, LargeGradientsHaveANorm) {
+  for (const bool sharded : {false, true}) {
+    const auto options = options_of(sharded, false);
+    const Steps usual = train(options)[0], large = train(options, 0x1p600)[0];
+    for (const std::size_t step : {0, 2}) {
+      EXPECT_FALSE(large.outcomes[step].skipped) << step;
+      EXPECT_NEAR(large.outcomes[step].gradient_norm, usual.outcomes[step].gradient_norm, 1e-12) << step;
+    }
+    for (std::size_t i = 0; i < usual.weights.size(); ++i)
+      EXPECT_LT((usual.weights[i] - large.weights[i]).abs().max().item<double>(), 1e-12) << i;
+  }
 }
 
 }  // namespace
