@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
@@ -50,6 +52,15 @@ Checkpointer::Checkpointer(const Group& world, CheckpointerOptions options)
 }
 
 // Before it looks where to begin: nobody else is to save there from now on.
+Checkpointer::~Checkpointer() {
+  if (!saves() || after_ <= saved_ || unwinding_.is_past() || !world_.status().ok() || world_.rank() != 0) return;
+  const auto first = std::max(saved_, resumed_) + 1;
+  log::warn(fmt::format(
+      "{} not saved in {}: the program ended without Checkpointer::finish()",
+      first == after_ ? fmt::format("step {} is", after_) : fmt::format("steps {} to {} are", first, after_),
+      options_.folder));
+}
+
 void Checkpointer::lock_folder() {
   const auto take = [&]() -> Status {
     TUTTI_TRY(make_folder(options_.folder));
@@ -118,6 +129,7 @@ Checkpointer::Resumed Checkpointer::resume() {
     state.load(world_, *found).or_throw();
     resumed = {.step = weights_only ? 0 : found->facts().step, .source = found->source, .checkpoint = found->folder()};
   }
+  resumed_ = resumed.step;
   StateDict now(StateUse::kSave);
   collect(now);
   if (saver_ && options_.in_background) saver_->prepare(now.boxes()).or_throw();

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/base/thread.h"
 #include "tutti/checkpoint/folder/folder_lock.h"
 #include "tutti/checkpoint/folder/resume.h"
 #include "tutti/checkpoint/io/background_saver.h"
@@ -59,6 +60,10 @@ class Checkpointer {
   // the folder, where it is not one that all ranks share and may write to, and where copies in memory are wanted that
   // no agent keeps.
   Checkpointer(const Group& world, CheckpointerOptions options);
+  // Waits for the save that is under way. Logs a warning if steps since the last save are lost because finish() was not
+  // called.
+  ~Checkpointer();
+  Checkpointer(const Checkpointer&) = delete;
 
   // An object (an lvalue: it must outlive this), or a handle such as a shared pointer to a module (an rvalue). Before
   // resume(). `name` is that of StateDict::add().
@@ -119,6 +124,8 @@ class Checkpointer {
   std::unique_ptr<BackgroundSaver> saver_;
   std::unique_ptr<MemoryCopies> copies_;
   std::int64_t after_ = -1, saved_ = -1;  // steps: of the last after(), of the last save()
+  std::int64_t resumed_ = 0;              // the step
+  const Unwinding unwinding_{};
 };
 
 // The exit code of a job that was asked to stop, has saved, and wants to be started again.

@@ -101,6 +101,26 @@ TEST_F(Checkpoints, AnyNumberOfRanksResumesWhatAnyOtherSaved) {
   EXPECT_TRUE(std::filesystem::exists(folder() + "/step-0000009")) << "at the end";
 }
 
+TEST_F(Checkpoints, AProgramThatForgetsFinishIsToldWhatIsLost) {
+  for (const bool finishes : {true, false}) {
+    testing::internal::CaptureStderr();
+    on_ranks(2, [&](Group& world) {
+      Sums mine(world.rank(), 2);
+      Checkpointer checkpoints(world, {.folder = folder(), .interval = 2});
+      checkpoints.add("sums", mine);
+      const std::int64_t from = checkpoints.resume().step;
+      for (std::int64_t step = from + 1; step <= from + 4 - finishes; ++step) checkpoints.after(step);
+      if (finishes) checkpoints.finish();
+    });
+    const std::string said = testing::internal::GetCapturedStderr();
+    if (finishes)
+      EXPECT_EQ(said, "");
+    else
+      EXPECT_THAT(
+          said, HasSubstr("step 7 is not saved in " + folder() + ": the program ended without Checkpointer::finish()"));
+  }
+}
+
 // Loading data may take minutes before the first step, and a signal meanwhile must not end the rank.
 TEST_F(Checkpoints, WhoSavesHasAHandlerForStopSignalsBeforeTheFirstStep) {
   const auto handler = [] {

@@ -52,6 +52,8 @@ class Works {
 
   std::size_t size() const { return works_.size(); }
   const Work& operator[](std::size_t i) const { return works_[i]; }
+  auto begin() const { return works_.begin(); }
+  auto end() const { return works_.end(); }
   bool done() const;
   // Waits for all of them, even if some fail. Returns the first error, in their order.
   Status wait() const;
