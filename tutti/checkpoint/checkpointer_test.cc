@@ -101,7 +101,7 @@ TEST_F(Checkpoints, AnyNumberOfRanksResumesWhatAnyOtherSaved) {
   EXPECT_TRUE(std::filesystem::exists(folder() + "/step-0000009")) << "at the end";
 }
 
-TEST_F(Checkpoints, AProgramThatForgetsFinishIsToldWhatIsLost) {
+TEST_F(Checkpoints, WithoutFinishAWarningNamesTheStepsThatAreLost) {
   for (const bool finishes : {true, false}) {
     testing::internal::CaptureStderr();
     on_ranks(2, [&](Group& world) {

@@ -8,9 +8,9 @@
 // (TUTTI_LEAVE_TIMEOUT), and notifies the peers that this rank leaves. If an exception unwinds the stack, it ends
 // pending calls at once, which ends the group on every rank. Failure: every operation ends by its deadline. The first
 // error ends the group: every later call returns that error at once, and the contents of buffers in flight are
-// undefined. A rank may take some seconds to find out the root cause; other groups are not affected. A call that this
-// rank gets wrong by itself (a buffer of the wrong size, a peer or root that does not exist: kInvalidArgument) is
-// refused before it starts, and the group goes on: the other ranks wait for the right call.
+// undefined. A rank may take some seconds to find out the root cause; other groups are not affected. A call with
+// a wrong argument, such as a root that does not exist (kInvalidArgument), is refused on this rank before it starts.
+// The group stays usable, and the other ranks wait for the right call.
 #include <cstdint>
 #include <functional>
 #include <memory>
