@@ -2,6 +2,10 @@
 # (find_package(tutti COMPONENTS core | tutti | image | dlrm | transformer | gpt)) and pkg-config files. The component `core` never
 # asks for LibTorch. Whatever was not built is skipped, so a tree in which ./quickstart built two programs installs these.
 include(CMakePackageConfigHelpers)
+install(CODE "get_filename_component(prefix \"\${CMAKE_INSTALL_PREFIX}\" REALPATH)
+if(NOT DEFINED ENV{DESTDIR} AND prefix STREQUAL \"${PROJECT_SOURCE_DIR}\")
+  message(FATAL_ERROR \"the prefix \${CMAKE_INSTALL_PREFIX} is the source folder: choose another, for example --prefix ~/tutti-install\")
+endif()")
 set(TUTTI_INSTALL_TORCH ${TUTTI_TORCH})
 if(TUTTI_TORCH_WHEEL)
   set(TUTTI_INSTALL_TORCH OFF)  # a wheel has no CMake package that users of ours could find

@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   const std::int64_t steps = argc > 2 ? std::atoll(argv[2]) : 300;
   torch::manual_seed(1);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
-  tutti::DataParallel ddp(model.ptr(), world);
+  tutti::DataParallel ddp(model, world);
   tutti::Sgd optimizer(*model, {.lr = 0.1, .momentum = 0.9});
   const auto x = torch::randn({4096, 8}), y = x.sum(1, true) / 4;  // the dataset
   tutti::Loader loader(tutti::BatchSampler(world, {.dataset_size = 4096, .batch_size = 32}),

@@ -8,7 +8,7 @@ int main() {
   const tutti::Group world = tutti::init();
   const tutti::Compute compute(world);  // shared memory for tensors, a share of the cores
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
-  tutti::DataParallel ddp(model.ptr(), world);  // all ranks take rank 0's weights
+  tutti::DataParallel ddp(model, world);  // all ranks take rank 0's weights
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   torch::manual_seed(world.rank());  // every rank has data of its own
   torch::Tensor loss;

@@ -10,7 +10,7 @@ int main() {
   const tutti::Group world = tutti::init();
   const tutti::Compute compute(world);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
-  tutti::DataParallel ddp(model.ptr(), world, {.hook = tutti::local_sgd({.start_step = kStart})});
+  tutti::DataParallel ddp(model, world, {.hook = tutti::local_sgd({.start_step = kStart})});
   tutti::PeriodicAverager averager(model->parameters(), world, {.period = 4, .warmup_steps = kStart});
   tutti::Sgd optimizer(model->parameters(), {.lr = 0.1});
   torch::manual_seed(world.rank());

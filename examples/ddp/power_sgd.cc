@@ -11,7 +11,7 @@ int main() {
   torch::nn::Sequential model(torch::nn::Linear(64, 256), torch::nn::Tanh(), torch::nn::Linear(256, 256),
                               torch::nn::Tanh(), torch::nn::Linear(256, 1));
   const auto hook = std::make_shared<tutti::PowerSgd>(tutti::PowerSgdOptions{.rank = 2, .start_step = 20});
-  tutti::DataParallel ddp(model.ptr(), world, {.hook = hook});
+  tutti::DataParallel ddp(model, world, {.hook = hook});
   tutti::Sgd optimizer(model->parameters(), {.lr = 0.02, .momentum = 0.9});
   torch::manual_seed(world.rank());
   torch::Tensor loss;

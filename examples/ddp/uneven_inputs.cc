@@ -8,7 +8,7 @@ int main() {
   const tutti::Group world = tutti::init();
   const tutti::Compute compute(world);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
-  tutti::DataParallel ddp(model.ptr(), world);
+  tutti::DataParallel ddp(model, world);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   torch::manual_seed(world.rank());
   int batches = 0;

@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     tutti::ShardedOptimizer optimizer(sharded, adamw);
     train(world, sharded, optimizer);
   } else {
-    tutti::DataParallel ddp(model.ptr(), world);
+    tutti::DataParallel ddp(model, world);
     tutti::ShardedOptimizer optimizer(ddp, adamw, {.stage = stage});
     train(world, ddp, optimizer);
   }

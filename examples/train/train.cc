@@ -11,7 +11,7 @@ int main() {
   const auto x = torch::randn({4096, 8}), y = x.sum(1, true);
   torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
 
-  tutti::DataParallel ddp(net.ptr(), world);  // gives every rank the weights of rank 0
+  tutti::DataParallel ddp(net, world);  // gives every rank the weights of rank 0
   torch::optim::SGD optimizer(net->parameters(), 0.05);
   tutti::DistributedSampler sampler(x.size(0), world);  // each rank draws its own part of an epoch
 

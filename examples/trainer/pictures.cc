@@ -53,7 +53,7 @@ class Classifier final : public tutti::Task {
         data_(std::move(data)),
         net_(torch::nn::Flatten(), torch::nn::Linear(data_.pictures[0].numel(), 64), torch::nn::ReLU(),
              torch::nn::Linear(64, data_.kinds)),
-        ddp_(net_.ptr(), world),
+        ddp_(net_, world),
         optimizer_(*net_, {.lr = 0.05, .momentum = 0.9}),
         sampler_(std::size_t(data_.labels.size(0)), world) {}
 

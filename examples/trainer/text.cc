@@ -18,7 +18,7 @@ class Writer final : public tutti::Task {
       : world_(world),
         net_(torch::nn::Embedding(256, 16), torch::nn::Flatten(), torch::nn::Linear(16 * kContext, 128),
              torch::nn::ReLU(), torch::nn::Linear(128, 256)),
-        ddp_(net_.ptr(), world),
+        ddp_(net_, world),
         optimizer_(*net_, {.lr = 3e-3}),
         text_(torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end())).to(torch::kLong)) {}
 

@@ -48,14 +48,14 @@ int main(int argc, char** argv) {
     tutti::ShardedOptimizer optimizer(model, adamw);
     train(world, model, optimizer, [&] { optimizer.step(); });
   } else if (way == "sharded") {
-    tutti::DataParallel model(net.ptr(), world);
+    tutti::DataParallel model(net, world);
     tutti::ShardedOptimizer optimizer(model, adamw, {.stage = 2});
     train(world, model, optimizer, [&] { optimizer.step(); });
   } else if (way == "ddp" || way == "overlap" || way == "bf16") {
     tutti::DataParallelOptions options;
     if (way == "overlap") options.overlap = tutti::Overlap::kOn;
     if (way == "bf16") options.autocast = tutti::DType::kBF16;
-    tutti::DataParallel model(net.ptr(), world, options);
+    tutti::DataParallel model(net, world, options);
     tutti::AdamW optimizer(*net, adamw);
     train(world, model, optimizer, [&] {
       model.finish();

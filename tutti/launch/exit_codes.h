@@ -39,4 +39,9 @@ inline int exit_code_of(Code code) {
   return 1;
 }
 
+// The ranks met, but this one could not connect to another: a closed port, or the wrong network.
+inline bool is_unconnected(const Error& error) {
+  return error.operation.starts_with("connecting") && exit_code_of(error.code) == kExitRendezvous;
+}
+
 }  // namespace tutti::launch
