@@ -1,14 +1,32 @@
-// Trains a model that continues text, on a file of your own, byte by byte. Started again, it resumes from the
-// checkpoints in RUN; stopped with SIGTERM, it saves first and exits with code 75.
+// Trains a model that continues text, on a file of your own or on all files of a folder, byte by byte. Started again,
+// it resumes from the checkpoints in RUN; stopped with SIGTERM, it saves first and exits with code 75.
 //
-//   tutti run -n 2 text FILE RUN
+//   tutti run -n 2 text FILE-OR-FOLDER RUN
 #include <tutti/tutti.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 namespace {
+
+namespace fs = std::filesystem;
+
+// Of a file, or of the files of a folder in the order of their names, which is the same on every rank.
+std::string text_of(const fs::path& path) {
+  if (!fs::is_directory(path)) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  std::set<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.is_regular_file()) files.insert(entry.path());
+  std::string text;
+  for (const auto& file : files) text += text_of(file) + '\n';
+  return text;
+}
 
 constexpr std::int64_t kSteps = 400, kBatch = 64, kContext = 8;  // bytes that the next one is guessed from
 
@@ -70,9 +88,8 @@ class Writer final : public tutti::Task {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fprintf(stderr, "usage: text FILE RUN\n"), 2;
-  std::ifstream file(argv[1], std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (argc != 3) return std::fprintf(stderr, "usage: text FILE-OR-FOLDER RUN\n"), 2;
+  const std::string text = text_of(argv[1]);
   if (std::int64_t(text.size()) <= kContext) return std::fprintf(stderr, "%s: no text\n", argv[1]), 2;
   const tutti::Group world = tutti::init();
   const tutti::Compute compute(world);  // memory and threads for training

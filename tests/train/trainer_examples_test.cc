@@ -46,11 +46,13 @@ TEST_F(TrainerExamples, PicturesOfAFolder) {
   EXPECT_THAT(again.err, Not(HasSubstr("step 1/"))) << "nothing is left to train";
 }
 
-TEST_F(TrainerExamples, TextOfAFile) {
-  std::ofstream file(folder_ + "/book.txt");
-  for (int n = 0; n < 50; ++n) file << "the quick brown fox jumps over the lazy dog. ";
-  file.close();
-  EXPECT_THAT(run("text", "book.txt", 2).out, HasSubstr("the quick brown fox jumps over the lazy dog. the quick"));
+TEST_F(TrainerExamples, TextOfAFolder) {
+  std::filesystem::create_directories(folder_ + "/books");
+  for (const std::string name : {"1.txt", "2.txt"}) {
+    std::ofstream file(folder_ + "/books/" + name);
+    for (int n = 0; n < 25; ++n) file << "the quick brown fox jumps over the lazy dog. ";
+  }
+  EXPECT_THAT(run("text", "books", 2).out, HasSubstr("the quick brown fox jumps over the lazy dog. the quick"));
 }
 
 }  // namespace
