@@ -60,6 +60,13 @@ TEST(Watched, ARankThatStillWritesItsCoreIsTheCauseNotTheFirstToExit) {
                                HasSubstr("failed as well, because of it or by itself: rank 0 exited with code 3")));
 }
 
+TEST(Watched, TimesOfADeadRankEndWithIt) {
+  const Ended ended = run({"run", "-n", "2", "--grace", "60s", TUTTI_TEST_WATCHED, "killed", "1"});
+  EXPECT_EQ(ended.code, 128 + SIGKILL);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("at its end: step 104, in no call for "),
+                               Not(ContainsRegex("at its end: step 104, in no call for [2-9][.0-9]* s"))));
+}
+
 TEST(Watched, AnExceptionIsReportedWithItsMessage) {
   const Folder folder;
   const Ended ended =

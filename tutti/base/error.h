@@ -38,18 +38,18 @@ const char* name(Code code);
 // what no other field contains. `hint` says what to do.
 struct Error {
   Code code = Code::kInternal;
-  std::string detail;
-  std::string hint;
-  std::string group;       // name of the group, e.g. "world"
-  int rank = -1;           // this rank, in `group`
-  std::string operation;   // e.g. "all_reduce #42 (f32[1048576], sum)"
-  int peer = -1;           // the peer's rank, in `group`
-  std::vector<int> ranks;  // in `group`: those that are late; empty: not known, or not what the error is about
-  std::string address;     // of the peer or the server, e.g. "10.0.0.7:4123"
-  double waited = -1;      // seconds
-  double limit = -1;       // seconds allowed
-  int errno_value = 0;     // 0: not from a system call
-  std::string cause;       // the text of the error that led to this one, if it is another error
+  std::string detail = {};
+  std::string hint = {};
+  std::string group = {};       // name of the group, e.g. "world"
+  int rank = -1;                // this rank, in `group`
+  std::string operation = {};   // e.g. "all_reduce #42 (f32[1048576], sum)"
+  int peer = -1;                // the peer's rank, in `group`
+  std::vector<int> ranks = {};  // in `group`: those that are late; empty: not known, or not what the error is about
+  std::string address = {};     // of the peer or the server, e.g. "10.0.0.7:4123"
+  double waited = -1;           // seconds
+  double limit = -1;            // seconds allowed
+  int errno_value = 0;          // 0: not from a system call
+  std::string cause = {};       // the text of the error that led to this one, if it is another error
 };
 
 // One line, for example:
