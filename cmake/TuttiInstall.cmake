@@ -2,10 +2,6 @@
 # (find_package(tutti COMPONENTS core | tutti | image | dlrm | transformer | gpt)) and pkg-config files. The component `core` never
 # asks for LibTorch. Whatever was not built is skipped, so a tree in which ./quickstart built two programs installs these.
 include(CMakePackageConfigHelpers)
-install(CODE "get_filename_component(prefix \"\${CMAKE_INSTALL_PREFIX}\" REALPATH)
-if(NOT DEFINED ENV{DESTDIR} AND prefix STREQUAL \"${PROJECT_SOURCE_DIR}\")
-  message(FATAL_ERROR \"the prefix \${CMAKE_INSTALL_PREFIX} is the source folder: choose another, for example --prefix ~/tutti-install\")
-endif()")
 set(TUTTI_INSTALL_TORCH ${TUTTI_TORCH})
 if(TUTTI_TORCH_WHEEL)
   set(TUTTI_INSTALL_TORCH OFF)  # a wheel has no CMake package that users of ours could find
@@ -80,8 +76,13 @@ if(TUTTI_INSTALL_TORCH)
     endif()
     configure_file(cmake/tutti-model.pc.in ${CMAKE_BINARY_DIR}/tutti-${TUTTI_MODEL}.pc @ONLY)
     # Only beside its library: the target may not have been built.
+    if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+      set(pc_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+    else()
+      set(pc_folder "\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+    endif()
     install(CODE "if(EXISTS \"$<TARGET_FILE:tutti_${TUTTI_MODEL}>\")
-  file(INSTALL \"${CMAKE_BINARY_DIR}/tutti-${TUTTI_MODEL}.pc\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig\")
+  file(INSTALL \"${CMAKE_BINARY_DIR}/tutti-${TUTTI_MODEL}.pc\" DESTINATION \"${pc_folder}\")
 endif()")
   endforeach()
 endif()

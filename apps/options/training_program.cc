@@ -60,7 +60,7 @@ int exit_code(const Error& error) {
   const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
                      error.code == Code::kNotFound || error.code == Code::kMismatch || error.code == Code::kUnsupported;
   const bool is_missing = error.code == Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
-  if (launch::is_unconnected(error)) return launch::kExitRendezvous;
+  if (launch::is_of_joining(error)) return launch::exit_code_of(error.code);
   return usage || is_missing ? kUsageError : 1;
 }
 

@@ -71,8 +71,8 @@ int main(int argc, char** argv) {
       return stage.layers.end == kLayers ? torch::mse_loss(output, std::get<0>(rows.sort())) : output;
     });
 
-  tutti::Pipeline pipeline(world, chunks,
-                           {.messages = {.sizes = {kRows, kWidth}}, .tell_losses = true, .record_times = argc > 2});
+  tutti::Pipeline pipeline(
+      world, chunks, {.messages = {.sizes = {kRows, kWidth}}, .broadcast_losses = true, .record_times = argc > 2});
   torch::optim::Adam adam(parameters, 2e-3);
   tutti::StepResult result;
   for (int step = 0; step <= 100; ++step) {

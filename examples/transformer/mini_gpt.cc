@@ -59,7 +59,7 @@ int main() {
   };
   tutti::Pipeline pipeline(
       parallel.pipeline, {run_stage},
-      {.messages = {.dtype = tutti::DType::kF64, .sizes = model.activation_sizes(kSamples)}, .tell_losses = true});
+      {.messages = {.dtype = tutti::DType::kF64, .sizes = model.activation_sizes(kSamples)}, .broadcast_losses = true});
   torch::optim::AdamW optimizer(model.parameters(), 2e-2);
 
   for (int step = 1; step <= 20; ++step) {

@@ -1,7 +1,6 @@
 // Every grid of up to eight ranks trains as one process: tp {1, 2, 4} x pp {1, 2, 4} x dp {1, 2} x cp {1, 2} x one or
 // two stages on each rank x sequence parallelism x recomputation x schedule, all that fit together. In f64, to 1e-10:
-// the loss, every element of every gradient after clipping, the norm before it, and the weights, in each of three
-// steps.
+// the loss, every element of every gradient before clipping, the norm, and the weights, in each of three steps.
 //
 // The one process is not the trainer on one rank: of our own it has the model alone (which model_test.cc holds against
 // its formulas). It goes through the micro batches in turn; clipping and AdamW are LibTorch's.
@@ -200,14 +199,14 @@ Reference reference_of(int layers, bool recompute) {
       record.loss += loss.item<double>();
       loss.backward();
     }
+    for (const auto& parameter : parameters)
+      record.gradients[parameter.name] = whole_of(parameter, parameter.tensor.grad());
     record.norm = torch::nn::utils::clip_grad_norm_(model->parameters(), kClip);
     for (auto& group : adam.param_groups())
       static_cast<torch::optim::AdamWOptions&>(group.options()).lr(learning_rate(step));
     adam.step();
-    for (const auto& parameter : parameters) {
-      record.gradients[parameter.name] = whole_of(parameter, parameter.tensor.grad());
+    for (const auto& parameter : parameters)
       record.weights[parameter.name] = whole_of(parameter, parameter.tensor.detach());
-    }
   }
   return steps;
 }

@@ -51,16 +51,16 @@ Checkpointer::Checkpointer(const Group& world, CheckpointerOptions options)
                                              folder_lock_ ? &*folder_lock_ : nullptr);
 }
 
-// Before it looks where to begin: nobody else is to save there from now on.
 Checkpointer::~Checkpointer() {
   if (!saves() || after_ <= saved_ || unwinding_.is_past() || !world_.status().ok() || world_.rank() != 0) return;
-  const auto first = std::max(saved_, resumed_) + 1;
+  const auto first = std::min(std::max(saved_, resumed_) + 1, after_);
   log::warn(fmt::format(
       "{} not saved in {}: the program ended without Checkpointer::finish()",
       first == after_ ? fmt::format("step {} is", after_) : fmt::format("steps {} to {} are", first, after_),
       options_.folder));
 }
 
+// Before it looks where to begin: nobody else is to save there from now on.
 void Checkpointer::lock_folder() {
   const auto take = [&]() -> Status {
     TUTTI_TRY(make_folder(options_.folder));

@@ -102,23 +102,25 @@ TEST_F(Checkpoints, AnyNumberOfRanksResumesWhatAnyOtherSaved) {
 }
 
 TEST_F(Checkpoints, WithoutFinishAWarningNamesTheStepsThatAreLost) {
-  for (const bool finishes : {true, false}) {
+  const auto train = [&](std::int64_t steps, const std::function<void(Checkpointer&)>& end) {
     testing::internal::CaptureStderr();
     on_ranks(2, [&](Group& world) {
       Sums mine(world.rank(), 2);
-      Checkpointer checkpoints(world, {.folder = folder(), .interval = 2});
-      checkpoints.add("sums", mine);
-      const std::int64_t from = checkpoints.resume().step;
-      for (std::int64_t step = from + 1; step <= from + 4 - finishes; ++step) checkpoints.after(step);
-      if (finishes) checkpoints.finish();
+      try {
+        Checkpointer checkpoints(world, {.folder = folder(), .interval = 2});
+        checkpoints.add("sums", mine);
+        const std::int64_t from = checkpoints.resume().step;
+        for (std::int64_t step = from + 1; step <= from + steps; ++step) checkpoints.after(step);
+        end(checkpoints);
+      } catch (const std::runtime_error&) {
+      }
     });
-    const std::string said = testing::internal::GetCapturedStderr();
-    if (finishes)
-      EXPECT_EQ(said, "");
-    else
-      EXPECT_THAT(
-          said, HasSubstr("step 7 is not saved in " + folder() + ": the program ended without Checkpointer::finish()"));
-  }
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(train(3, [](Checkpointer& checkpoints) { checkpoints.finish(); }), "");
+  EXPECT_THAT(train(4, [](Checkpointer&) {}),
+              HasSubstr("step 7 is not saved in " + folder() + ": the program ended without Checkpointer::finish()"));
+  EXPECT_EQ(train(1, [](Checkpointer&) { throw std::runtime_error("another reason"); }), "");
 }
 
 // Loading data may take minutes before the first step, and a signal meanwhile must not end the rank.

@@ -71,7 +71,7 @@ class StateDict {
 
   bool loading() const { return use_ != StateUse::kSave; }
   bool weights_only() const { return use_ == StateUse::kLoadWeights; }
-  // With what names begin here: of the add() that is under way.
+  // The prefix of names in the add() that is under way.
   const std::string& prefix() const { return prefix_; }
 
   // The state of an object. Names of tensors and values in it begin with `name` and a point; but those of "model",

@@ -73,14 +73,10 @@ class HostChecks {
     if (!trap)
       return add(Grade::kOk, "addresses",
                  all + "; the name " + host_.name + " is " + host_.name_means.front() + " here");
-    std::vector<std::string> for_others;
-    for (const auto& address : host_.addresses)
-      if (const transport::Address one{.host = address}; !transport::is_loopback(one) && !one.is_v6())
-        for_others.push_back(address);
-    if (job_.nodes > 1 && for_others.size() == 1 && !host_.loopback_line.empty())
+    if (job_.nodes > 1 && !host_.address_for_others.empty() && !host_.loopback_line.empty())
       return add(Grade::kOk, "addresses",
                  all + "; the name " + host_.name + " is " + host_.name_means.front() +
-                     " here, so other hosts are given " + for_others.front());
+                     " here, so other hosts are given " + host_.address_for_others);
     const bool matters = job_.nodes > 1;
     add(matters ? Grade::kWarn : Grade::kOk, "addresses",
         all + "; the name " + host_.name + " is " + host_.name_means.front() + " here, which other hosts cannot reach" +

@@ -39,9 +39,10 @@ inline int exit_code_of(Code code) {
   return 1;
 }
 
-// The ranks met, but this one could not connect to another: a closed port, or the wrong network.
-inline bool is_unconnected(const Error& error) {
-  return error.operation.starts_with("connecting") && exit_code_of(error.code) == kExitRendezvous;
+// An error of init(): the ranks did not meet, or met and could not connect to each other.
+inline bool is_of_joining(const Error& error) {
+  return error.operation == "join" ||
+         (error.operation.starts_with("connecting") && exit_code_of(error.code) == kExitRendezvous);
 }
 
 }  // namespace tutti::launch

@@ -202,18 +202,16 @@ GradientNorm GridStep::gradient_norm() const {
   const bool is_divided = groups_.model.size() > 1;
   GradientFindings findings = gradient_findings(group, stepped_, elsewhere_);
   if (!fully_sharded_) std::swap(findings.squares, findings.tail_squares);
-  if (const auto found = fully_sharded_ ? fully_sharded_->non_finite() : std::nullopt) {
-    const auto ranks = group.global_ranks();
-    const auto rank = std::find(ranks.begin(), ranks.end(), found->rank);
-    const auto parameter = std::find_if(stepped_.begin(), stepped_.end(),
-                                        [&](const auto& stepped) { return stepped.name == found->parameter; });
-    findings.non_finite.note(group,
-                             {std::size_t(parameter - stepped_.begin()),
-                              rank == ranks.end() ? NonFiniteWatch::Found::kUnknownRank : int(rank - ranks.begin())});
+  const auto found = fully_sharded_ ? fully_sharded_->non_finite() : std::nullopt;  // then `.grad` has no averages
+  if (found) {
+    findings.non_finite.note(group, {0, NonFiniteWatch::Found::kUnknownRank});
     findings.squares.value = findings.squares.scaled = std::numeric_limits<double>::quiet_NaN();
   }
   GradientNorm norm = norm_over_ranks(group, is_divided ? groups_.model : Group(), findings,
                                       [&](std::size_t i) -> const std::string& { return stepped_[i].name; });
+  if (found)
+    norm.non_finite =
+        found->rank < 0 ? non_finite_gradient(found->parameter) : non_finite_gradient(found->parameter, found->rank);
   // Replicas sum the same numbers, but one whose ranks meet in another way adds them in another order: of the last bits
   // one is taken, or replicas would drift apart.
   if (norm.finite() && is_divided && group.size() > 1) norm.norm = all_reduce(group, norm.norm, ReduceOp::kMax);

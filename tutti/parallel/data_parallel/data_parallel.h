@@ -7,6 +7,7 @@
 //   loss(ddp.forward(x), y).backward();             // gradients travel while backward still runs
 //   ddp.finish();                                   // averaged on every rank, or throws the root cause
 //   optimizer.step();
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -41,71 +42,69 @@ class DataParallel {
   DataParallel(std::shared_ptr<M> module, const Group& group, DataParallelOptions options = {})
       : module_(std::move(module)), reducer_(std::make_unique<Reducer>(module_, group, options)) {}
   // Of the holder that TORCH_MODULE makes.
-  template <class Holder>
-    requires std::is_base_of_v<torch::nn::ModuleHolder<M>, Holder> DataParallel(const Holder& module,
-                                                                                const Group& group,
-                                                                                DataParallelOptions options = {})
-        : DataParallel(module.ptr(), group, std::move(options)) {}
+  template <std::derived_from<torch::nn::ModuleHolder<M>> Holder>
+  DataParallel(const Holder& module, const Group& group, DataParallelOptions options = {})
+      : DataParallel(module.ptr(), group, std::move(options)) {}
 
-    // The module's forward(), after its buffers were taken from rank 0 (when training); under Autocast, if that was
-    // asked for. Throws on every rank if a tensor that is an argument has no samples on one (allow_empty_batches).
-    template <class... Arguments>
-    decltype(auto) forward(Arguments&&... arguments) {
-      (check_batch(arguments), ...);
-      reducer_->before_forward();
-      const Autocast precision(reducer_->options().autocast);
-      return module_->forward(std::forward<Arguments>(arguments)...);
-    }
+  // The module's forward(), after its buffers were taken from rank 0 (when training); under Autocast, if that was asked
+  // for. Throws on every rank if a tensor that is an argument has no samples on one (allow_empty_batches).
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    (check_batch(arguments), ...);
+    reducer_->before_forward();
+    const Autocast precision(reducer_->options().autocast);
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
 
-    // After backward(): waits until every gradient is the average over the ranks. Throws Exception with the root cause;
-    // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
-    // unless `find_unused_parameters` is set. A gradient that is not finite is an error that leaves the group as it was
-    // (DataParallelOptions::finite_check).
-    void finish() { reducer_->finish(); }
+  // After backward(): waits until every gradient is the average over the ranks. Throws Exception with the root cause;
+  // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
+  // unless `find_unused_parameters` is set. A gradient that is not finite is an error that leaves the group as it was
+  // (DataParallelOptions::finite_check).
+  void finish() { reducer_->finish(); }
 
-    // With DataParallelOptions::logical_ranks: those of this process, ascending; else none.
-    std::vector<int> logical_ranks() const { return reducer_->logical_ranks(); }
-    // The turn of the next of them begins; its forward() and backward() follow.
-    void begin_logical_rank(int number) { reducer_->begin_logical_rank(number); }
+  // With DataParallelOptions::logical_ranks: those of this process, ascending; else none.
+  std::vector<int> logical_ranks() const { return reducer_->logical_ranks(); }
+  // The turn of the next of them begins; its forward() and backward() follow.
+  void begin_logical_rank(int number) { reducer_->begin_logical_rank(number); }
 
-    // For parameters in DataParallelOptions::delay_all_reduce_named_params: averages what their gradients have added up
-    // to since the last call. Every rank calls. zero_grad() leaves them alone until then.
-    void average_delayed() { reducer_->average_delayed(); }
+  // For parameters in DataParallelOptions::delay_all_reduce_named_params: averages what their gradients have added up
+  // to since the last call. Every rank calls. zero_grad() leaves them alone until then.
+  void average_delayed() { reducer_->average_delayed(); }
 
-    // With DataParallelOptions::finite_check: what the last finish() found, the same on every rank.
-    std::optional<NonFiniteGradient> non_finite() const { return reducer_->non_finite(); }
+  // With DataParallelOptions::finite_check: what the last finish() found, the same on every rank.
+  std::optional<NonFiniteGradient> non_finite() const { return reducer_->non_finite(); }
 
-    // Lets gradients go. Unlike LibTorch 1.13's optimizer.zero_grad(), which fills them with zeros to be added to, this
-    // lets the next backward() make them afresh, which is faster.
-    void zero_grad() { reducer_->zero_grad(); }
+  // Lets gradients go. Unlike LibTorch 1.13's optimizer.zero_grad(), which fills them with zeros to be added to, this
+  // lets the next backward() make them afresh, which is faster.
+  void zero_grad() { reducer_->zero_grad(); }
 
-    // While the result exists, backward() only accumulates on this rank, and finish() does nothing. The first
-    // synchronised step after it averages the sums.
-    class NoSync {
-     public:
-      explicit NoSync(Reducer& reducer) : reducer_(reducer) { reducer_.set_sync(false); }
-      ~NoSync() { reducer_.set_sync(true); }
-      NoSync(const NoSync&) = delete;
-      NoSync& operator=(const NoSync&) = delete;
-
-     private:
-      Reducer& reducer_;
-    };
-    [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
-
-    M& module() { return *module_; }
-    M* operator->() { return module_.get(); }
-    Reducer& reducer() { return *reducer_; }  // for optimizers that work with it
-    DataParallelStats stats() const { return reducer_->stats(); }
+  // While the result exists, backward() only accumulates on this rank, and finish() does nothing. The first
+  // synchronised step after it averages the sums.
+  class NoSync {
+   public:
+    explicit NoSync(Reducer& reducer) : reducer_(reducer) { reducer_.set_sync(false); }
+    ~NoSync() { reducer_.set_sync(true); }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
 
    private:
-    template <class T>
-    void check_batch(const T& argument) const {
-      if constexpr (std::is_same_v<T, at::Tensor>) reducer_->check_batch(argument);
-    }
+    Reducer& reducer_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
 
-    std::shared_ptr<M> module_;
-    std::unique_ptr<Reducer> reducer_;
+  M& module() { return *module_; }
+  M* operator->() { return module_.get(); }
+  Reducer& reducer() { return *reducer_; }  // for optimizers that work with it
+  DataParallelStats stats() const { return reducer_->stats(); }
+
+ private:
+  template <class T>
+  void check_batch(const T& argument) const {
+    if constexpr (std::is_same_v<T, at::Tensor>) reducer_->check_batch(argument);
+  }
+
+  std::shared_ptr<M> module_;
+  std::unique_ptr<Reducer> reducer_;
 };
 template <class Holder>
   requires requires { typename Holder::ContainedType; }

@@ -26,6 +26,7 @@ ShardPlaces::~ShardPlaces() {
   const MutexLock lock(table().mutex);
   for (const auto& shard : shards_) {
     const auto found = table().places.find(shard.unsafeGetTensorImpl());
+    if (found == table().places.end()) continue;
     gone.push_back(std::move(found->second));
     table().places.erase(found);
   }

@@ -1,7 +1,7 @@
 #pragma once
-// Of which parameter a tensor is a run of elements. FullySharded gives every rank such tensors, its shards, and any
-// optimizer can step them. Tutti finds here what they are of: so the state of the optimizer is saved under the name and
-// in the shape of the parameter, and a norm is that of all ranks.
+// Names the parameter that a shard is a run of elements of. FullySharded gives every rank its shards as tensors, and
+// any optimizer can step them. Tutti looks here what they are of: so the state of the optimizer is saved under the name
+// and in the shape of the parameter, and a norm is that of all ranks.
 #include <ATen/core/Tensor.h>
 
 #include <memory>

@@ -339,7 +339,7 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
   }
   if (paths.empty() && !previous.empty()) {
     paths = std::move(previous);
-    files.problems.push_back("these are the records of the attempt before the last restart");
+    files.problems.push_back("no rank has written a record since the last start; these are of the one before it");
   }
   std::sort(paths.begin(), paths.end());
   for (const std::string& path : paths) {

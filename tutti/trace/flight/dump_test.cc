@@ -104,7 +104,8 @@ TEST_F(Files, AfterARestartThoseOfTheAttemptBeforeItAreRead) {
   const auto files = read_flight_folders({folder_});
   ASSERT_TRUE(files.ok());
   EXPECT_EQ(files->dumps.size(), 2u);
-  EXPECT_THAT(files->problems, ElementsAre("these are the records of the attempt before the last restart"));
+  EXPECT_THAT(files->problems,
+              ElementsAre("no rank has written a record since the last start; these are of the one before it"));
 }
 
 TEST_F(Files, MakesItsFolderAndLeavesNothingElse) {
