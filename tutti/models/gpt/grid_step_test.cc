@@ -88,12 +88,40 @@ TEST(GridStep, AShardedOptimizerMakesTheSameWeights) {
   }
 }
 
-TEST(GridStep, AnInfinityOfOneRankLeavesTheStepOutOnAll) {
+TEST(GridStep, AnInfinityOfOneRankSkipsTheStepOnAll) {
   for (const bool sharded : {false, true})
     for (const Steps& rank : train(options_of(sharded, true))) {
       EXPECT_TRUE(rank.outcomes[1].skipped);
       for (const at::Tensor& weight : rank.weights) EXPECT_TRUE(weight.isfinite().all().item<bool>());
     }
+}
+
+// Of the grid of 2 x 2 ranks, rank 3 averages with rank 1.
+TEST(GridStep, ANaNOfShardedWeightsIsNamedWithItsRankInTheWorld) {
+  Options options = options_of(false, false);
+  options.parallel.fully_shard = true;
+  std::vector<std::string> said(4);
+  const auto outcomes = test::run_threads(4, [&](Group& world) {
+    const Parallel groups = make_parallel(world, options);
+    const auto model = make_model(groups, options);
+    GridStep weights(groups, options, model);
+    LeveledTimers timers(0);
+    weights.zero_grad();
+    for (const auto& parameter : weights.parameters())
+      if (world.rank() == 3 && parameter.name.ends_with("1.mlp.linear_fc2.weight"))
+        parameter.tensor.register_hook(
+            [](const at::Tensor& gradient) { return gradient * std::numeric_limits<double>::quiet_NaN(); });
+    const auto words = [&](int by) { return ((at::arange(18, at::kLong) + by).remainder(11)).view({6, 3}); };
+    weights.forward(0, {.tokens = words(0), .targets = words(3)}, {}).backward();
+    try {
+      weights.finish(0.1, 0, timers);
+    } catch (const Exception& refused) {
+      said[std::size_t(world.rank())] = refused.error().detail;
+    }
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+  for (const int rank : {1, 3}) EXPECT_NE(said[std::size_t(rank)].find(" on rank 3"), std::string::npos) << said[1];
+  for (const int rank : {0, 2}) EXPECT_NE(said[std::size_t(rank)].find("another part of the model"), std::string::npos);
 }
 
 // The sum of their squares is no f64.

@@ -58,7 +58,7 @@ class ReplicaStepTest : public ::testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(, ReplicaStepTest, ::testing::Values(0, 1, 2),
                          [](const auto& info) { return info.param ? "stage" + std::to_string(info.param) : "whole"; });
 
-TEST_P(ReplicaStepTest, AnInfinityLeavesTheStepOutOnAllRanksAndLowersTheScale) {
+TEST_P(ReplicaStepTest, AnInfinitySkipsTheStepOnAllRanksAndLowersTheScale) {
   for (const double clip : {0.0, 0.5}) {
     run({.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip, .scales_loss = true},
         [](auto& ddp, auto& weights, const auto& step) {

@@ -25,6 +25,10 @@ std::vector<NamedTensor> numbered(std::vector<at::Tensor> tensors) {
   std::vector<NamedTensor> named;
   for (auto& tensor : without_repeats(std::move(tensors))) {
     const auto place = shard_place(tensor);
+    if (place)
+      for (const auto& other : named)
+        TUTTI_REQUIRE(other.name != place->parameter, "two shards are of a parameter named ", place->parameter,
+                      "; make an optimizer for each model");
     named.push_back({place ? place->parameter : std::to_string(named.size()), std::move(tensor)});
   }
   return named;
