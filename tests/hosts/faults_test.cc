@@ -81,7 +81,7 @@ TEST_F(Faults, ARankThatLeavesEarlyIsTheCulpritAndTheOthersAreInnocent) {
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err, AllOf(ContainsRegex("the job failed: rank 1 \\(pid [0-9]+ on node-a\\) exited with code 0 "
                                              "while rank [02] still needed it\n"),
-                               HasSubstr("not at fault: ranks 0, 2 were running and ended because of it"),
+                               HasSubstr("also ended: ranks 0, 2 were running and ended because of it"),
                                Not(HasSubstr("failed as well"))));
 }
 
