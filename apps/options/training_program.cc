@@ -13,6 +13,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/process_hooks.h"
