@@ -56,14 +56,13 @@ std::string probe_path(const std::string& folder, const std::string& word, int r
 
 Status look_for(const std::string& folder, const std::string& word, const std::string& host) {
   if (::access(probe_path(folder, word, 0).c_str(), F_OK) == 0) return {};
-  return Error{
-      .code = Code::kMismatch,
-      .detail = fmt::format("the folder {} on host {} is not the one of rank 0 on host {}: what rank 0 wrote "
-                            "there cannot be seen",
-                            folder, host_name(), host),
-      .hint =
-          "checkpoints need a folder on a file system that all nodes mount; or let each node keep what its ranks "
-          "write: --save-dir-per-node (in a program: CheckpointerOptions::folder_per_node)"};
+  return Error{.code = Code::kMismatch,
+               .detail = fmt::format("the folder {} on host {} is not the one of rank 0 on host {}: what rank 0 wrote "
+                                     "there cannot be seen",
+                                     folder, host_name(), host),
+               .hint =
+                   "checkpoints need a folder that all nodes share; or let each node keep what its ranks write: "
+                   "--save-dir-per-node (in a program: CheckpointerOptions::folder_per_node)"};
 }
 
 }  // namespace
