@@ -13,6 +13,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/process_hooks.h"
@@ -60,6 +61,7 @@ int exit_code(const Error& error) {
   const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
                      error.code == Code::kNotFound || error.code == Code::kMismatch || error.code == Code::kUnsupported;
   const bool is_missing = error.code == Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
+  if (launch::is_of_joining(error)) return launch::exit_code_of(error.code);
   return usage || is_missing ? kUsageError : 1;
 }
 

@@ -16,6 +16,7 @@ TEST(MeshGroups, EveryCombinationOfAxesHasItsGroup) {
     check(groups.along("tp").global_ranks()[0] == me / 2 * 2, "tp groups are neighbours");
     check(groups.along("pp").global_ranks()[1] == me % 4 + 4, "pp has stride 4");
     check(groups.along("dp+tp").size() == 4, "dp+tp has four ranks");
+    check(groups.along("tp+dp").name() == groups.along("dp+tp").name(), "in any order");
     check(groups.along("pp+dp+tp").name() == "world", "all axes are the world");
     check(all_reduce(groups.along("dp"), std::int32_t(me)) == 2 * (me / 4 * 4 + me % 2) + 2, "sum along dp");
   });

@@ -25,7 +25,7 @@ TEST(Failure, NamesTheRankItsCodeAndItsLastLines) {
                                HasSubstr(") exited with code 7; stopping the other 3 ranks of this node\n"),
                                HasSubstr("[tutti] the job failed: rank 2 (pid "), HasSubstr("its last 3 lines:\n"),
                                HasSubstr("[2] step 42\n"), HasSubstr("[2] about to fail\n"),
-                               HasSubstr("not at fault: ranks 0, 1, 3 were running and ended because of it"),
+                               HasSubstr("also ended: ranks 0, 1, 3 were running and ended because of it"),
                                HasSubstr("all of its output: stdout.log and stderr.log in " + folder.path() +
                                          "/logs/j/attempt_0/rank_2\n")));
 }
@@ -35,12 +35,12 @@ TEST(Failure, NamesTheSignal) {
   const Ended segv = run({"run", "-n", "2", worker(), "fail", "1", std::to_string(-SIGSEGV), folder.path()});
   EXPECT_EQ(segv.code, 128 + SIGSEGV);
   EXPECT_THAT(segv.err, AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"),
-                              HasSubstr("not at fault: rank 0 was running")));
+                              HasSubstr("also ended: rank 0 was running")));
   const Folder other;
   const Ended killed = run({"run", "-n", "2", worker(), "fail", "0", std::to_string(-SIGKILL), other.path()});
   EXPECT_EQ(killed.code, 137);
   EXPECT_THAT(killed.err,
-              AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("not at fault: rank 1")));
+              AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("also ended: rank 1")));
 }
 
 TEST(Failure, DistinguishesRanksThatFailedAsWellFromStoppedOnes) {
@@ -53,14 +53,14 @@ TEST(Failure, DistinguishesRanksThatFailedAsWellFromStoppedOnes) {
   EXPECT_EQ(ended.code, 3);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed: rank 0 (pid "),
                                HasSubstr("failed as well, because of it or by itself: rank 1 was killed by SIGSEGV"),
-                               HasSubstr("not at fault: rank 2 was running and ended because of it")));
+                               HasSubstr("also ended: rank 2 was running and ended because of it")));
 }
 
 TEST(Failure, KillsARankThatIgnoresSigterm) {
   const Folder folder;
   const Ended ended = run({"run", "-n", "2", "--grace", "200ms", worker(), "stubborn", folder.path()});
   EXPECT_EQ(ended.code, 3);
-  EXPECT_THAT(ended.err, HasSubstr("not at fault: rank 0 ran for another 200 ms after SIGTERM and needed SIGKILL"));
+  EXPECT_THAT(ended.err, HasSubstr("also ended: rank 0 ran for another 200 ms after SIGTERM and needed SIGKILL"));
 }
 
 TEST(Failure, ShowsWhatTheRankWroteIntoItsErrorFile) {

@@ -42,7 +42,7 @@ TEST(Watched, ACrashIsTracedToItsLine) {
                     HasSubstr("its stack, the innermost call first:"),
                     ContainsRegex("  crash_in_a_function\\(int volatile\\*\\) at .*tests/launch/watched.cc:[0-9]+\n"),
                     ContainsRegex("  main at .*watched.cc:"), ContainsRegex("ranks? 0(, 2)? then: step 104, "),
-                    HasSubstr("not at fault: ranks 0, 2 were running")));
+                    HasSubstr("also ended: ranks 0, 2 were running")));
   const auto json = nlohmann::json::parse(read_file(folder.path() + "/report.json"));
   EXPECT_EQ(json["rank"], 1);
   EXPECT_EQ(json["signal"], "SIGSEGV");
@@ -58,6 +58,13 @@ TEST(Watched, ARankThatStillWritesItsCoreIsTheCauseNotTheFirstToExit) {
   EXPECT_EQ(ended.code, 128 + SIGSEGV);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("crash_in_a_function"),
                                HasSubstr("failed as well, because of it or by itself: rank 0 exited with code 3")));
+}
+
+TEST(Watched, TimesOfADeadRankEndWithIt) {
+  const Ended ended = run({"run", "-n", "2", "--grace", "60s", TUTTI_TEST_WATCHED, "killed", "1"});
+  EXPECT_EQ(ended.code, 128 + SIGKILL);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("at its end: step 104, in no call for "),
+                               Not(ContainsRegex("at its end: step 104, in no call for [2-9][.0-9]* s"))));
 }
 
 TEST(Watched, AnExceptionIsReportedWithItsMessage) {
@@ -84,7 +91,7 @@ TEST(Watched, AHangIsReportedWithTheRankThatTheOthersWaitFor) {
           HasSubstr("collecting the stacks of all ranks"),
           HasSubstr("[tutti] the job failed: no rank has made progress"),
           ContainsRegex("loop_in_a_function\\(\\) at .*watched.cc:"),
-          ContainsRegex("ranks? 0(, 1)? then: step 104, for "), HasSubstr("not at fault: ranks 0, 1")));
+          ContainsRegex("ranks? 0(, 1)? then: step 104, for "), HasSubstr("also ended: ranks 0, 1")));
   const auto time_before = [&](const std::string& end) {  // in the sentence that goes on with `end`
     const auto from = ended.err.rfind("has made progress for ", ended.err.find(end));
     return ended.err.substr(from, ended.err.find(" s", from) - from);

@@ -60,7 +60,7 @@ TEST_F(Nodes, AFailureEndsTheOthersAndNamesItsNode) {
                                HasSubstr("[2] about to fail")));
   EXPECT_THAT(here.err,
               AllOf(HasSubstr("stopping the ranks of this node: rank 2 (pid "), HasSubstr("the report is on that node"),
-                    ContainsRegex("the ranks of this node \\(.*\\):\n.*  not at fault: ranks 0, 1 were running")));
+                    ContainsRegex("the ranks of this node \\(.*\\):\n.*  also ended: ranks 0, 1 were running")));
   EXPECT_TRUE(first.nobody_left()) << first.census();
   EXPECT_TRUE(second.nobody_left()) << second.census();
 }

@@ -1,6 +1,7 @@
 // A rank that tells its steps, makes a call in each, and then does what argv[1] says: "end", "crash RANK", "throw
 // RANK", "loop RANK" (for ever, in no call), "slow RANK" (a while in each step), "run" (for ever, in good order), "core
-// RANK FILE" (that rank crashes and takes a while to be dead; the others end with 3 as soon as it has begun to).
+// RANK FILE" (that rank crashes and takes a while to be dead; the others end with 3 as soon as it has begun to),
+// "killed RANK" (the others end two seconds later, whatever they are asked).
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -58,6 +59,12 @@ int main(int argc, char** argv) {
   }
   if (mode == "end") return 0;
   if (chosen && mode == "crash") crash_in_a_function(nullptr);
+  if (mode == "killed") {
+    if (chosen) std::raise(SIGKILL);
+    std::signal(SIGTERM, SIG_IGN);
+    ::sleep(2);
+    return 3;
+  }
   if (chosen && mode == "throw") throw std::runtime_error("the loss is NaN");
   if (chosen && mode == "loop") loop_in_a_function();
   if (mode == "core") {

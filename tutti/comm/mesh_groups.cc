@@ -36,7 +36,11 @@ Status check_names(const Mesh& mesh, const Group& world, const AxisTimeouts& tim
 }  // namespace
 
 const Group& MeshGroups::along(std::string_view axes) const {
-  const auto found = groups_.find(axes);
+  const auto names = split(axes, '+');
+  std::vector<std::string> in_order;  // of the mesh
+  for (const auto& axis : mesh_.axes())
+    if (std::find(names.begin(), names.end(), axis.name) != names.end()) in_order.push_back(axis.name);
+  const auto found = in_order.size() == names.size() ? groups_.find(join(in_order, "+")) : groups_.end();
   if (found != groups_.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [name, group] : groups_) known.push_back(name);

@@ -15,8 +15,8 @@ using AxisTimeouts = std::map<std::string, Duration, std::less<>>;
 
 class MeshGroups {
  public:
-  // Along one axis, "tp", or several joined by '+' in the order of the mesh, "dp+tp". An unknown name throws; the
-  // message lists the known names.
+  // Along one axis, "tp", or several joined by '+', "dp+tp", in any order. An unknown name throws; the message lists the
+  // known names.
   const Group& along(std::string_view axes) const;
   const Mesh& mesh() const { return mesh_; }
 

@@ -73,6 +73,10 @@ class HostChecks {
     if (!trap)
       return add(Grade::kOk, "addresses",
                  all + "; the name " + host_.name + " is " + host_.name_means.front() + " here");
+    if (job_.nodes > 1 && !host_.address_for_others.empty() && !host_.loopback_line.empty())
+      return add(Grade::kOk, "addresses",
+                 all + "; the name " + host_.name + " is " + host_.name_means.front() +
+                     " here, so other hosts are given " + host_.address_for_others);
     const bool matters = job_.nodes > 1;
     add(matters ? Grade::kWarn : Grade::kOk, "addresses",
         all + "; the name " + host_.name + " is " + host_.name_means.front() + " here, which other hosts cannot reach" +

@@ -72,6 +72,10 @@ TEST(HostChecks, ANameThatIsLoopbackMattersOnSeveralHosts) {
   EXPECT_EQ(finding.grade, Grade::kWarn);
   EXPECT_THAT(finding.fact, HasSubstr("the name node-a is 127.0.1.1 here, which other hosts cannot reach"));
   EXPECT_THAT(finding.fix, HasSubstr("change the line \"127.0.1.1 node-a (line 2 of /etc/hosts)\""));
+  host.address_for_others = "10.0.0.1";
+  const Finding replaced = one(host, {.nodes = 2}, "addresses");
+  EXPECT_EQ(replaced.grade, Grade::kOk);
+  EXPECT_THAT(replaced.fact, HasSubstr("the name node-a is 127.0.1.1 here, so other hosts are given 10.0.0.1"));
 }
 
 TEST(HostChecks, OnlyLoopback) {

@@ -219,6 +219,7 @@ HostInfo inspect_host(const std::string& log_folder) {
   host.addresses = transport::local_addresses();
   host.name_means = addresses_of(host.name);
   host.loopback_line = rendezvous::loopback_line(host.name, text_of("/etc/hosts"));
+  host.address_for_others = rendezvous::address_for_others();
   host.system = value_in(text_of("/etc/os-release"), "PRETTY_NAME", '=');
   utsname kernel{};
   if (::uname(&kernel) == 0) host.kernel = std::string(kernel.release) + " " + kernel.machine;

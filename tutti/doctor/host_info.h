@@ -38,6 +38,7 @@ struct HostInfo {
   std::vector<std::string> addresses;      // of interfaces that are up, loopback last
   std::vector<std::string> name_means;     // what its own name resolves to here
   std::string loopback_line;               // of /etc/hosts, if that makes the name a loopback address
+  std::string address_for_others;          // what other hosts are given then; empty: none
   std::string system, kernel, cpu_model;   // for people
   int cores_online = 1, cores_usable = 1;  // usable: by affinity and quota
   std::optional<int> cores_quota;

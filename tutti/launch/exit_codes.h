@@ -39,4 +39,10 @@ inline int exit_code_of(Code code) {
   return 1;
 }
 
+// An error of init(): the ranks did not meet, or met and could not connect to each other.
+inline bool is_of_joining(const Error& error) {
+  return error.operation == "join" ||
+         (error.operation.starts_with("connecting") && exit_code_of(error.code) == kExitRendezvous);
+}
+
 }  // namespace tutti::launch

@@ -251,7 +251,7 @@ Result<std::string> find_program(const std::string& name, const std::string& sea
     if (const auto near = nearest_program(name, folder))
       return usage("no program '" + name + "' in PATH", did_you_mean(near));
   }
-  return usage("no program '" + name + "' in PATH", "give its path, for example ./" + name);
+  return usage("no program '" + name + "' in PATH", "this folder has no file " + name + " either: give its path");
 }
 
 Exit exit_of(int wait_status) {

@@ -208,7 +208,6 @@ Result<ReachedStore> reach_store_file(const Identity& identity, transport::Crede
 // last choice for a name. Where the ranks are known to be on several hosts, rank 0 serves at the address that the other
 // hosts most likely have for it. Where that is not known, loopback is worth a warning.
 
-// This machine's only IPv4 address but loopback, or of several that of its default route; empty: none.
 std::string address_for_others() {
   std::vector<std::string> outward = transport::local_addresses();
   std::erase_if(outward, [](const std::string& host) {

@@ -51,5 +51,8 @@ Result<std::vector<transport::Address>> serving_addresses(const transport::Addre
 // "127.0.1.1 node1 (line 2 of /etc/hosts)": the line of a hosts file that makes `name` a loopback address; empty if
 // none does.
 std::string loopback_line(const std::string& name, const std::string& hosts_text);
+// What other hosts are given in its place: this machine's only IPv4 address but loopback, or of several that of its
+// default route; empty: none.
+std::string address_for_others();
 
 }  // namespace tutti::rendezvous

@@ -176,8 +176,7 @@ std::terminate_handler handler_before = nullptr;
 int code_of(const Error& error) {
   const int code = launch::exit_code_of(error.code);
   const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument;
-  const bool unconnected = error.operation.starts_with("connecting") && code == launch::kExitRendezvous;
-  return usage || unconnected || error.operation == "join" ? code : 1;
+  return usage || launch::is_of_joining(error) ? code : 1;
 }
 
 [[noreturn]] void on_terminate() {

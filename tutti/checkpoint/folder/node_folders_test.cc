@@ -141,6 +141,21 @@ TEST_F(OwnFolders, AJobResumesFromThem) {
   EXPECT_THAT(names_in(folder_of(1)), ElementsAre("latest", "step-0000003", "step-0000004"));
 }
 
+// An elastic job may shrink to one rank, which saves without a group.
+TEST_F(OwnFolders, OneRankSavesAndResumesToo) {
+  for (const std::int64_t begin : {0, 1}) {
+    const auto outcomes = test::run_threads(1, [&](Group& world) {
+      auto mine = test::rank_model(Dealing::kRows, 0, 1);
+      Checkpointer checkpoints(world, {.folder = folder_of(0), .folder_per_node = true});
+      checkpoints.add("", mine);
+      test::check(checkpoints.resume().step == begin, "begins elsewhere");
+      checkpoints.save(begin + 1);
+      checkpoints.finish();
+    });
+    EXPECT_EQ(test::describe(outcomes), "");
+  }
+}
+
 // A path alone does not say which node's folder it is that cannot be used.
 TEST_F(OwnFolders, AnUnusableFolderIsReportedWithItsHost) {
   const auto refusal = [&] {

@@ -61,9 +61,8 @@ Status look_for(const std::string& folder, const std::string& word, const std::s
                                      "there cannot be seen",
                                      folder, host_name(), host),
                .hint =
-                   "checkpoints need a folder that all nodes share: one on a file system that each of them mounts; or "
-                   "let each node keep what "
-                   "its ranks write: --save-dir-per-node"};
+                   "checkpoints need a folder that all nodes share; or let each node keep what its ranks write: "
+                   "--save-dir-per-node (in a program: CheckpointerOptions::folder_per_node)"};
 }
 
 }  // namespace

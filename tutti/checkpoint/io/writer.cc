@@ -201,7 +201,7 @@ class Saving {
   Status finish_on_nodes(std::optional<CheckpointDraft>& draft, std::int64_t step, const std::string& part) const {
     auto manifest = put_together(part);
     TUTTI_TRY(agree(group_, manifest.status()));
-    broadcast_bytes(group_, *manifest, 0, kParts);
+    if (group_) broadcast_bytes(group_, *manifest, 0, kParts);
     Status written;
     if (commits()) written = write_flushed(CheckpointDraft::path_of(folder_, step) + "/" + kManifestName, *manifest);
     TUTTI_TRY(agree(group_, written));

@@ -65,7 +65,7 @@ Fault Attempt::fault_of(const Worker& worker, const Worker& failed) {
   const int missed = missed_by(failed);
   std::string text = fault_text(worker.end(), spec_.host);
   if (&worker != &failed) {
-    text += " without leaving the job, while rank " + std::to_string(failed.rank()) + " still needed it";
+    text += " while rank " + std::to_string(failed.rank()) + " still needed it";
   } else if (missed >= 0 && !is_here(missed)) {
     text += ", because it lost rank " + std::to_string(missed) + ", which is on another node";
   }

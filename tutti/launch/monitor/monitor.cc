@@ -255,6 +255,10 @@ void Monitor::complete(Failure& failure, Workers& workers) const {
     }
     // A dead rank is described by its last page; one that hangs, as it was found.
     trace::RankProgress last = worker.progress().read();
+    if (!worker.alive()) {  // for that long it was in its last call, or in none
+      const auto end = worker.started().time_since_epoch() + std::chrono::duration<double>(worker.end().seconds);
+      last.read_at = std::min(last.read_at, std::chrono::duration_cast<std::chrono::nanoseconds>(end).count());
+    }
     for (const RankSeen& rank : frozen_)
       if (hangs_ && rank.rank == worker.rank()) last = rank.progress;
     failure.seen = seen_as(last);

@@ -1,7 +1,8 @@
 // A good report names one culprit. The other ranks fail too, because their peer is gone or because the agent stops
-// them, and a list of every exit code would bury the one that matters. So one line names them as not at fault. But
-// a rank that ended by a signal that the agent did not send, or with a code before it was told to stop and without a
-// message about a peer, may have had a reason of its own, and is listed as such.
+// them, and a list of every exit code would bury the one that matters. So one line names them, without blame: a rank
+// that was late may be the reason of a timeout. But a rank that ended by a signal that the agent did not send, or with
+// a code before it was told to stop and without a message about a peer, may have had a reason of its own, and is listed
+// as such.
 #include "tutti/launch/reports/report.h"
 
 #include <algorithm>
@@ -129,11 +130,11 @@ std::vector<std::string> role_lines(const Failure& failure, const std::vector<Wo
   say(FailureRole::kSuspended, "suspended: ", " was stopped (SIGSTOP or a debugger): the others may have waited for it",
       " were stopped (SIGSTOP or a debugger): the others may have waited for them");
   if (!failed.empty()) lines.push_back(failed_as_well_text(failed, failure));
-  say(FailureRole::kStopped, "not at fault: ", " was running and ended because of it",
+  say(FailureRole::kStopped, "also ended: ", " was running and ended because of it",
       " were running and ended because of it");
   const std::string killed = " ran for another " + seconds_text(failure.grace) + " after SIGTERM and needed SIGKILL";
-  say(FailureRole::kKilled, "not at fault: ", killed.c_str(), killed.c_str());
-  say(FailureRole::kEnded, "not at fault: ", " had already ended with code 0", " had already ended with code 0");
+  say(FailureRole::kKilled, "also ended: ", killed.c_str(), killed.c_str());
+  say(FailureRole::kEnded, "also ended: ", " had already ended with code 0", " had already ended with code 0");
   return lines;
 }
 

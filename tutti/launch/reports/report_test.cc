@@ -38,8 +38,8 @@ TEST(Report, SaysWhereItWas) {
             HasSubstr("\n[tutti]   at its end: step 12, for 3 s in all_reduce #42 on group dp"),
             HasSubstr("\n[tutti]   its stack, the innermost call first:\n[tutti]     step(int) at "
                       "train.cc:212\n[tutti]     main at"),
-            HasSubstr("\n[2] loss 3"), HasSubstr("not at fault: rank 0 was running"),
-            HasSubstr("not at fault: rank 1 had already ended with code 0"),
+            HasSubstr("\n[2] loss 3"), HasSubstr("also ended: rank 0 was running"),
+            HasSubstr("also ended: rank 1 had already ended with code 0"),
             HasSubstr("\n[tutti]   rank 0 then: step 12, for 4 s in all_reduce #42")));
 }
 
@@ -49,7 +49,7 @@ TEST(Report, WhoFailedForWantOfAnotherIsInnocent) {
   const std::vector<WorkerEnd> all = {{.rank = 0, .exit = {.code = 1}}, {.rank = 1, .exit = {.code = 1}}, kAll[2]};
   lost.others[0].for_others = true;
   EXPECT_THAT(failure_report(lost, all),
-              AllOf(HasSubstr("not at fault: rank 0 was running and ended because of it"),
+              AllOf(HasSubstr("also ended: rank 0 was running and ended because of it"),
                     HasSubstr("failed as well, because of it or by itself: rank 1 exited with code 1")));
 }
 
@@ -143,9 +143,9 @@ TEST(Report, OneCulpritAndTheInnocent) {
             "[tutti]   all of its output: stdout.log and stderr.log in /l\n"
             "[tutti]   suspended: rank 5 was stopped (SIGSTOP or a debugger): the others may have waited for it\n"
             "[tutti]   failed as well, because of it or by itself: rank 4 exited with code 1\n"
-            "[tutti]   not at fault: rank 0 was running and ended because of it\n"
-            "[tutti]   not at fault: rank 1 ran for another 5 s after SIGTERM and needed SIGKILL\n"
-            "[tutti]   not at fault: rank 3 had already ended with code 0\n"
+            "[tutti]   also ended: rank 0 was running and ended because of it\n"
+            "[tutti]   also ended: rank 1 ran for another 5 s after SIGTERM and needed SIGKILL\n"
+            "[tutti]   also ended: rank 3 had already ended with code 0\n"
             "[tutti]   hint: tutti did not send it: a kill -9 by hand, or the out-of-memory killer (see dmesg)");
   Failure stopped = failure;  // after --hang-timeout, for example
   stopped.culprit.sent = SIGKILL;

@@ -215,14 +215,15 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPrefix = "flight-rank";
 constexpr const char* kSuffix = ".json";
+constexpr const char* kPreviousSuffix = ".previous.json";  // of an attempt that was followed by another
 
 std::string temporary_folder() { return env("TMPDIR").value_or("/tmp"); }
 
-// None: it is no file of ours, or one that was put aside.
-std::optional<int> rank_of_file(std::string_view name) {
-  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return {};
+// None: it is no file of ours.
+std::optional<int> rank_of_file(std::string_view name, std::string_view suffix = kSuffix) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(suffix)) return {};
   name.remove_prefix(std::string_view(kPrefix).size());
-  name.remove_suffix(std::string_view(kSuffix).size());
+  name.remove_suffix(suffix.size());
   const auto rank = parse_int(name);
   return rank && *rank >= 0 && *rank <= std::numeric_limits<int>::max() ? std::optional(int(*rank)) : std::nullopt;
 }
@@ -313,12 +314,15 @@ std::vector<int> ranks_with_flight_files(const std::string& folder, std::chrono:
 Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders) {
   FlightFiles files;
   std::vector<std::pair<std::string, FlightDump>> found;
-  bool any = false;
+  std::vector<std::string> paths, previous;
   for (const std::string& folder : folders) {
     std::error_code error;
-    std::vector<std::string> paths;
-    for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator(); at.increment(error))
-      if (rank_of_file(at->path().filename().string())) paths.push_back(at->path());
+    for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator();
+         at.increment(error)) {
+      const std::string name = at->path().filename();
+      if (rank_of_file(name)) paths.push_back(at->path());
+      if (rank_of_file(name, kPreviousSuffix)) previous.push_back(at->path());
+    }
     if (error == std::errc::no_such_file_or_directory)
       return Error{.code = Code::kNotFound,
                    .detail = fmt::format("there is no folder {}", folder),
@@ -332,17 +336,20 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
                                ? fmt::format("tutti flight {}", folder_of(folder))
                                : "tutti flight DIR, where the job's flight-rank0.json, ... are"};
     if (error) return system_error(error.value(), fmt::format("cannot list the folder {}", folder));
-    std::sort(paths.begin(), paths.end());
-    for (const std::string& path : paths) {
-      any = true;
-      auto dump = read_flight_file(path);
-      if (dump.ok())
-        found.emplace_back(path, *std::move(dump));
-      else
-        files.problems.push_back(fmt::format("{} {}", path, dump.error().detail)), files.damaged = true;
-    }
   }
-  if (!any)
+  if (paths.empty() && !previous.empty()) {
+    paths = std::move(previous);
+    files.problems.push_back("no rank has written a record since the last start; these are of the one before it");
+  }
+  std::sort(paths.begin(), paths.end());
+  for (const std::string& path : paths) {
+    auto dump = read_flight_file(path);
+    if (dump.ok())
+      found.emplace_back(path, *std::move(dump));
+    else
+      files.problems.push_back(fmt::format("{} {}", path, dump.error().detail)), files.damaged = true;
+  }
+  if (paths.empty())
     return Error{
         .code = Code::kNotFound,
         .detail = fmt::format("there is no flight record (flight-rank0.json, ...) in {}", fmt::join(folders, ", ")),

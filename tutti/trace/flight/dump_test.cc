@@ -94,6 +94,20 @@ TEST_F(Files, ReadsByRank) {
   EXPECT_TRUE(ranks_with_flight_files(folder_, std::chrono::system_clock::now() + std::chrono::hours(1)).empty());
 }
 
+// The report of the failed attempt has named this folder; the attempt after it put the records aside.
+TEST_F(Files, AfterARestartThoseOfTheAttemptBeforeItAreRead) {
+  for (const int rank : {0, 1}) {
+    ASSERT_TRUE(write_flight_dump(some_dump(rank), folder_).ok());
+    const std::string path = folder_ + "/flight-rank" + std::to_string(rank);
+    std::filesystem::rename(path + ".json", path + ".previous.json");
+  }
+  const auto files = read_flight_folders({folder_});
+  ASSERT_TRUE(files.ok());
+  EXPECT_EQ(files->dumps.size(), 2u);
+  EXPECT_THAT(files->problems,
+              ElementsAre("no rank has written a record since the last start; these are of the one before it"));
+}
+
 TEST_F(Files, MakesItsFolderAndLeavesNothingElse) {
   const auto path = write_flight_dump(some_dump(), folder_ + "/a/b");
   ASSERT_TRUE(path.ok());
