@@ -238,15 +238,8 @@ void CallQueue::enqueue(std::span<const std::shared_ptr<Submission>> submissions
   if (submissions.empty()) return;
   {
     MutexLock lock(mutex_);
-    for (const auto& submission : submissions) {
-      const Kind kind = submission->request.kind;
-      submission->sequence = sequence(kind).fetch_add(1) + 1;
-      if (trace::FlightRing* const record = flight(kind))
-        record->scheduled(submission->sequence,
-                          flight_call(submission->request, submission->site, FlightPath::kNotYetKnown));
-      fresh_.push_back(submission);
-      pending_.fetch_add(1);
-    }
+    fresh_.insert(fresh_.end(), submissions.begin(), submissions.end());
+    pending_.fetch_add(int(submissions.size()));
   }
   // A small send is gone after one turn, and a small receive there if its message is: the progress thread, whose way
   // back to sleep interrupts all cores, need not be woken for what has ended.
@@ -383,9 +376,9 @@ bool CallQueue::retire_if_idle() {
 // ---- Driving ----
 
 bool CallQueue::drive(Clock::time_point time, bool collectives_too) {
+  take_arrivals();
   const State state = state_.load(std::memory_order_acquire);
   if (state != State::kRunning) return state == State::kEnded && end_all();
-  take_arrivals();
   // One check of the peers serves all operations of this turn: each waits for peers of its own.
   const bool checks = look_again_.exchange(false, std::memory_order_acquire) || time - last_check_ > kCheckPeriod;
   if (checks) last_check_ = time;
@@ -409,15 +402,21 @@ bool CallQueue::drive(Clock::time_point time, bool collectives_too) {
   return moved;
 }
 
-// Sends and receives exist from here on, in the order of submission, which is the order in which they match. They are
-// started without the mutex, so that threads that submit wait for nothing.
+// A call gets its number with the driver lock held, here or on the caller's stack: numbers are the order in which calls
+// are carried out, whichever threads they come from. Sends and receives start here, in the order of submission, which
+// is the order in which they match; without the mutex, so that threads that submit wait for nothing.
 void CallQueue::take_arrivals() {
   {
     MutexLock lock(mutex_);
     arriving_.swap(fresh_);
   }
   for (auto& submission : arriving_) {
-    const bool collective = !is_point_to_point(submission->request.kind);
+    const Kind kind = submission->request.kind;
+    const bool collective = !is_point_to_point(kind);
+    submission->sequence = sequence(kind).fetch_add(1) + 1;
+    if (trace::FlightRing* const record = flight(kind))
+      record->scheduled(submission->sequence,
+                        flight_call(submission->request, submission->site, FlightPath::kNotYetKnown));
     if (!collective && !submission->operation && is_running()) (void)start(*submission);
     (collective ? collectives_ : point_to_point_).push_back(std::move(submission));
   }
@@ -499,10 +498,7 @@ bool CallQueue::end_all() {
   {
     MutexLock lock(mutex_);
     end = end_;
-    arriving_.swap(fresh_);
   }
-  for (auto& submission : arriving_) collectives_.push_back(std::move(submission));
-  arriving_.clear();
   for (Entries* entries : {&collectives_, &point_to_point_})
     for (auto it = entries->begin(); it != entries->end(); any = true) {
       finish(**it, end);

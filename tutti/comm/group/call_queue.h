@@ -75,8 +75,8 @@ class Submission {
   static constexpr Duration kCompareAfter = std::chrono::seconds(1);
 
   Request request;
-  CallSite site;  // of the call
-  std::uint64_t sequence = 0;
+  CallSite site;               // of the call
+  std::uint64_t sequence = 0;  // 0: no driver has seen it
   comm::Operation* operation =
       nullptr;  // null: not started. Owned, the group's own, or on the stack of the call that waits
   std::unique_ptr<comm::Operation> owned;
@@ -143,7 +143,7 @@ class CallQueue {
 
   // ---- Callers ----
   bool is_idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  // The numbers of collectives, or of sends and receives: that of the call begun last.
+  // The numbers of collectives, or of sends and receives: that of the call begun last. Taken with the driver lock held.
   std::atomic<std::uint64_t>& sequence(Kind kind) { return sequences_[is_point_to_point(kind)]; }
   std::uint64_t last_sequence(Kind kind) const { return sequences_[is_point_to_point(kind)].load(); }
   trace::FlightRing* flight(Kind kind) const { return setup_.flight[is_point_to_point(kind)]; }
@@ -163,7 +163,8 @@ class CallQueue {
   Status run_inline(const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
 
   std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;
-  // Queues them in their order. With its own operation, a submission counts as started.
+  // Queues them in their order; they get their numbers when a thread drives. With its own operation, a submission
+  // counts as started.
   void enqueue(std::span<const std::shared_ptr<Submission>> submissions);
   Status wait(Submission& submission);
   // wait(), but not beyond the deadline: none if the call has not ended by then.

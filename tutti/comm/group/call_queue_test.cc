@@ -105,9 +105,9 @@ class CallQueueTest : public testing::Test, public CallQueue::Owner {
 
 TEST_F(CallQueueTest, CollectivesAreCarriedOutOneAfterAnotherInTheirOrder) {
   Call &first = collective(), &second = collective();
+  EXPECT_FALSE(turn());
   EXPECT_EQ(first.submission->sequence, 1u);
   EXPECT_EQ(second.submission->sequence, 2u);
-  EXPECT_FALSE(turn());
   EXPECT_EQ(first.steps, 1);
   second.next = comm::Progress::kDone;
   EXPECT_FALSE(turn());
@@ -121,8 +121,8 @@ TEST_F(CallQueueTest, CollectivesAreCarriedOutOneAfterAnotherInTheirOrder) {
 
 TEST_F(CallQueueTest, SendsAndReceivesProceedBesideACollective) {
   Call &blocked = collective(), &receive = submit(Kind::kRecv), &send = submit(Kind::kSend);
-  EXPECT_EQ(receive.submission->sequence, 1u) << "numbered by themselves";
   EXPECT_FALSE(turn());
+  EXPECT_EQ(receive.submission->sequence, 1u) << "numbered by themselves";
   send.next = comm::Progress::kDone;
   EXPECT_TRUE(turn());
   EXPECT_TRUE(send.is_done());
@@ -323,6 +323,20 @@ TEST_F(CallQueueTest, OnlyOneThreadDrives) {
   EXPECT_THAT(blockers.ranks, IsEmpty());
   queue_.driver().unlock();
   EXPECT_TRUE(turn());
+}
+
+// Peers compare the numbers of calls.
+TEST_F(CallQueueTest, ACallQueuedWhileAnotherBeginsOnItsCallersStackHasTheLaterNumber) {
+  Call call;
+  call.next = comm::Progress::kDone;
+  FakeOperation operation(call);
+  if (!queue_.lock_soon()) FAIL() << "nobody drives";
+  Call& queued = collective();
+  const std::uint64_t sequence = ++queue_.sequence(Kind::kBarrier);
+  EXPECT_TRUE(queue_.run_inline(comm::StartedOperation(&operation), {.kind = Kind::kBarrier}, sequence).ok());
+  EXPECT_EQ(sequence, 1u);
+  turn();
+  EXPECT_EQ(queued.submission->sequence, 2u);
 }
 
 // The caller sleeps, and whoever drives the queue ends its call.

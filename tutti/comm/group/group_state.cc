@@ -272,8 +272,9 @@ Status GroupState::monitored_barrier(Duration limit) {
 void GroupState::abort(Error error) { (void)failure_.fail({std::move(error), Process::Evidence::kCause}); }
 
 void GroupState::abandon(Submission& submission) {
-  const Error error{.code = Code::kAborted, .detail = "an exception ended the call on this rank"};
-  (void)failure_.fail({complete(error, submission.request, submission.sequence), Process::Evidence::kCause});
+  Error error{.code = Code::kAborted, .detail = "an exception ended the call on this rank"};
+  error.operation = to_string(submission.request);  // its number is the driver's to know
+  (void)failure_.fail({complete(std::move(error), submission.request, 0), Process::Evidence::kCause});
   submission.done.wait(false, std::memory_order_acquire);
 }
 
