@@ -49,9 +49,11 @@ constexpr long kResidentSlack = 160 << 20;  // and TSan's shadow of them, four t
 #else
 constexpr long kResidentSlack = 32 << 20;
 #endif
-constexpr long kHeapSlack = 1 << 20;      // what is allocated and not freed, when all groups are left
-constexpr long kSharedSlack = 16 << 20;   // holes in the heap that ranks share
-constexpr double kStrangersPatience = 6;  // seconds: connections that say nothing are kept for a while
+constexpr long kHeapSlack = 1 << 20;     // what is allocated and not freed, when all groups are left
+constexpr long kSharedSlack = 16 << 20;  // holes in the heap that ranks share
+// Seconds. A connection that says nothing is kept for 2 to 4 s, and the stranger then makes another within one: a rank
+// without any is seen once in several such turns.
+constexpr double kStrangersPatience = 60;
 
 struct Footprint {
   long resident = 0;  // bytes
