@@ -51,8 +51,8 @@ constexpr long kResidentSlack = 32 << 20;
 #endif
 constexpr long kHeapSlack = 1 << 20;     // what is allocated and not freed, when all groups are left
 constexpr long kSharedSlack = 16 << 20;  // holes in the heap that ranks share
-// Seconds. A connection that says nothing is kept for 2 to 4 s, and the stranger then makes another within one: a rank
-// without any is seen once in several such turns.
+// Seconds. A rank closes a silent connection after 2 to 4 s, and the stranger makes another within a second. Moments
+// without any are short, so a check may miss several of them.
 constexpr double kStrangersPatience = 60;
 
 struct Footprint {

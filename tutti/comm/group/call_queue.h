@@ -143,7 +143,7 @@ class CallQueue {
 
   // ---- Callers ----
   bool is_idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  // The numbers of collectives, or of sends and receives: that of the call begun last. Taken with the driver lock held.
+  // The last number of collectives, or of sends and receives. The next one is taken with the driver lock held.
   std::atomic<std::uint64_t>& sequence(Kind kind) { return sequences_[is_point_to_point(kind)]; }
   std::uint64_t last_sequence(Kind kind) const { return sequences_[is_point_to_point(kind)].load(); }
   trace::FlightRing* flight(Kind kind) const { return setup_.flight[is_point_to_point(kind)]; }

@@ -273,7 +273,7 @@ void GroupState::abort(Error error) { (void)failure_.fail({std::move(error), Pro
 
 void GroupState::abandon(Submission& submission) {
   Error error{.code = Code::kAborted, .detail = "an exception ended the call on this rank"};
-  error.operation = to_string(submission.request);  // its number is the driver's to know
+  error.operation = to_string(submission.request);  // without its number, which only the driver reads
   (void)failure_.fail({complete(std::move(error), submission.request, 0), Process::Evidence::kCause});
   submission.done.wait(false, std::memory_order_acquire);
 }

@@ -64,7 +64,7 @@ class FlightClock {
 
 enum class FlightState : std::uint8_t {
   kBeingWritten,     // readers never see it
-  kScheduled,        // submitted, waits for its turn
+  kScheduled,        // queued and numbered, waits for its turn
   kStarted,          // waits for peers, or moves data
   kCompleted,        // its end is known
   kFailed,           // likewise
