@@ -76,7 +76,7 @@ TEST_F(Faults, ARankThatExitsEarlyWithoutLeavingIsNamed) {
                           "rank 2, which is on another node")));
 }
 
-TEST_F(Faults, ARankThatLeavesEarlyIsTheCulpritAndTheOthersAreInnocent) {
+TEST_F(Faults, ARankThatLeavesEarlyIsTheOnlyCulprit) {
   const Ended ended = start(0, {"run", "-n", "3", faulty(), "exit", "1", "0"}).wait();
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err, AllOf(ContainsRegex("the job failed: rank 1 \\(pid [0-9]+ on node-a\\) exited with code 0 "

@@ -48,7 +48,7 @@ TEST(Watched, ACrashIsTracedToItsLine) {
   EXPECT_EQ(json["signal"], "SIGSEGV");
   EXPECT_EQ(json["step"], 104);
   EXPECT_THAT(json["backtrace"][0].get<std::string>(), HasSubstr("crash_in_a_function"));
-  EXPECT_EQ(json["ranks"][0]["role"], "not_at_fault");
+  EXPECT_EQ(json["ranks"][0]["role"], "also_ended");
   EXPECT_EQ(json["ranks"][1]["role"], "culprit");
 }
 

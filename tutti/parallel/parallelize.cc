@@ -173,7 +173,9 @@ Status DividedTraining::State::check_all() const {
                       to_string(plan), i));
   return caught([&] {
     require_clip_limit("DividedTraining", "clip_grad_norm", options.clip_grad_norm);
-    for (const NamedTensor& parameter : parameters_of(parallel::BlocksModule(blocks)))
+    const parallel::BlocksModule all(blocks);
+    for (const NamedTensor& one : tensors_of(all)) require_cpu_memory(one.tensor, "DividedTraining: " + one.name);
+    for (const NamedTensor& parameter : parameters_of(all))
       if (parameter.tensor.requires_grad())
         updated_dtype(parameter.tensor, "DividedTraining: parameter " + parameter.name);
   });

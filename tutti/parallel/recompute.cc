@@ -28,33 +28,47 @@ namespace {
 using autograd::AutogradContext;
 using autograd::variable_list;
 
-at::Tensor random_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
+// The state of a device's default generator.
+struct RandomState {
+  at::Device device;
+  at::Tensor state;
+};
+
+at::Generator generator_of(at::Device device) {
+  return device.is_cpu() ? at::detail::getDefaultCPUGenerator() : at::globalContext().defaultGenerator(device);
 }
-void set_random_state(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+RandomState random_state(at::Device device) {
+  at::Generator generator = generator_of(device);
   const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
+  return {device, generator.get_state()};
+}
+void set_random_state(const RandomState& random) {
+  at::Generator generator = generator_of(random.device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(random.state);
 }
 
-// While this object exists, the default generator continues from an earlier state.
+// While this object exists, default generators continue from earlier states.
 class RandomAgain {
  public:
-  explicit RandomAgain(const at::Tensor& state) : now_(random_state()) { set_random_state(state); }
-  ~RandomAgain() { set_random_state(now_); }
+  explicit RandomAgain(const std::vector<RandomState>& states) {
+    for (const RandomState& state : states) now_.push_back(random_state(state.device));
+    for (const RandomState& state : states) set_random_state(state);
+  }
+  ~RandomAgain() {
+    for (const RandomState& state : now_) set_random_state(state);
+  }
   RandomAgain(const RandomAgain&) = delete;
   RandomAgain& operator=(const RandomAgain&) = delete;
 
  private:
-  at::Tensor now_;
+  std::vector<RandomState> now_;
 };
 
 struct Replay {
   TensorsFunction function;
   std::vector<bool> requires_grad;  // of the inputs
-  at::Tensor random;                // the state before
+  std::vector<RandomState> random;  // before: of the CPU and of the devices of the inputs
   DType autocast = DType::kF32;
   fully_sharded::ForwardPass sharded;
 };
@@ -113,12 +127,15 @@ struct RecomputeNode {
 std::vector<at::Tensor> recompute(const TensorsFunction& function, const std::vector<at::Tensor>& inputs) {
   if (!c10::GradMode::is_enabled()) return function(inputs);
   Replay replay{.function = function,
-                .random = random_state(),
+                .random = {random_state(at::kCPU)},
                 .autocast = autocast_now(),
                 .sharded = fully_sharded::current_forward()};
   for (const at::Tensor& input : inputs) {
     TUTTI_REQUIRE(input.defined(), "recompute: an input is undefined");
     replay.requires_grad.push_back(input.requires_grad());
+    if (std::none_of(replay.random.begin(), replay.random.end(),
+                     [&](const RandomState& known) { return known.device == input.device(); }))
+      replay.random.push_back(random_state(input.device()));
   }
   return autograd::apply_node<RecomputeNode>(std::move(replay), at::TensorList(inputs));
 }

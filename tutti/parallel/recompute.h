@@ -17,11 +17,11 @@ namespace tutti {
 using TensorFunction = std::function<at::Tensor(const at::Tensor& input)>;
 using TensorsFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-// function(input), whose parameters get their gradients as usual. The second run sees LibTorch's default generator (of
-// the CPU) and Autocast as the first run did, and afterwards both are restored: dropout drops the same elements. What
-// else the function reads must be the same until backward. `function` is kept until then. Gradients go to .grad
-// (backward()); torch::autograd::grad() of the parameters inside is not supported. There is no second derivative. If
-// gradients are off, this is function(input).
+// function(input), whose parameters get their gradients as usual. The second run sees LibTorch's default generators
+// (of the CPU and of the input's device) and Autocast as the first run did, and afterwards both are restored: dropout
+// drops the same elements. What else the function reads must be the same until backward. `function` is kept until then.
+// Gradients go to .grad (backward()); torch::autograd::grad() of the parameters inside is not supported. There is no
+// second derivative. If gradients are off, this is function(input).
 at::Tensor recompute(const TensorFunction& function, const at::Tensor& input);
 std::vector<at::Tensor> recompute(const TensorsFunction& function, const std::vector<at::Tensor>& inputs);
 

@@ -17,7 +17,7 @@ namespace tutti {
 namespace {
 
 std::uint32_t digest_of(const at::Tensor& tensor) {
-  const auto values = tensor.detach().contiguous();
+  const auto values = tensor.detach().cpu().contiguous();
   return crc32c(
       {static_cast<const std::byte*>(values.data_ptr()), std::size_t(values.numel()) * values.element_size()});
 }
@@ -89,7 +89,7 @@ void require_equal_replicas(const Group& group, std::span<const NamedTensor> ten
 
 ReplicaCheck::ReplicaCheck(const Group& group, std::vector<NamedTensor> tensors, ReplicaCheckOptions options)
     : group_(group), tensors_(std::move(tensors)), options_(options) {
-  for (const auto& named : tensors_) require_cpu_memory(named.tensor, "ReplicaCheck: " + named.name);
+  for (const auto& named : tensors_) require_memory(named.tensor, "ReplicaCheck: " + named.name);
 }
 
 void ReplicaCheck::step() {

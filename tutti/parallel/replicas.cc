@@ -13,6 +13,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/group_tensor.h"
 #include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
@@ -21,8 +22,10 @@ namespace {
 constexpr std::size_t kSmall = std::size_t(64) << 10;
 constexpr std::size_t kPack = std::size_t(16) << 20;
 
+// Without the number of its device, which differs from rank to rank.
 std::string text_of(const NamedTensor& named) {
   std::string text = fmt::format("{} {}", named.name, describe(named.tensor));
+  if (!named.tensor.device().is_cpu()) text.resize(text.rfind(':'));
   if (!named.tensor.is_contiguous())
     text += fmt::format(" with strides [{}]", fmt::join(named.tensor.strides().vec(), ", "));
   return text + (named.tensor.requires_grad() ? "" : " (not trained)");
@@ -38,24 +41,39 @@ at::Tensor without_expansion(at::Tensor tensor) {
   return tensor;
 }
 
-void broadcast_bytes(const Group& group, void* data, std::size_t bytes, int root) {
-  broadcast(group, std::span(static_cast<std::uint8_t*>(data), bytes), root);
+// The bytes of a tensor without holes.
+at::Tensor as_bytes(const at::Tensor& dense) { return dense.detach().as_strided({dense.numel()}, {1}).view(at::kByte); }
+
+void broadcast_large(const Group& group, const at::Tensor& dense, int root) {
+  if (!dense.device().is_cpu()) return broadcast(group, as_bytes(dense), root);
+  broadcast(group, std::span(static_cast<std::uint8_t*>(dense.data_ptr()), byte_count_of(dense)), root);
+}
+
+// On the CPU without LibTorch, whose operators take longer than copies of so few bytes.
+void copy_small(const at::Tensor& tensor, const at::Tensor& pack, std::int64_t at, bool into_pack) {
+  const auto bytes = std::int64_t(byte_count_of(tensor));
+  if (tensor.device().is_cpu()) {
+    auto* const packed = static_cast<std::byte*>(pack.data_ptr()) + at;
+    void* const own = tensor.data_ptr();
+    std::memcpy(into_pack ? packed : own, into_pack ? own : packed, std::size_t(bytes));
+    return;
+  }
+  const at::Tensor packed = pack.narrow(0, at, bytes), own = as_bytes(tensor);
+  into_pack ? packed.copy_(own) : own.copy_(packed);
 }
 
 void broadcast_packed(const Group& group, std::span<const at::Tensor> tensors, std::size_t bytes, int root) {
-  const auto pack = group.allocate(std::max<std::size_t>(bytes, 1)).or_throw();
-  auto each = [&](auto&& move) {
-    std::byte* at = pack.get();
+  const at::Tensor pack = group_tensor(group, std::int64_t(bytes), tensors.front().options().dtype(at::kByte));
+  const auto copy_each = [&](bool into_pack) {
+    std::int64_t at = 0;
     for (const auto& tensor : tensors) {
-      move(at, tensor.data_ptr(), byte_count_of(tensor));
-      at += byte_count_of(tensor);
+      copy_small(tensor, pack, at, into_pack);
+      at += std::int64_t(byte_count_of(tensor));
     }
   };
-  if (group.rank() == root)
-    each([](std::byte* packed, void* own, std::size_t size) { std::memcpy(packed, own, size); });
-  broadcast_bytes(group, pack.get(), bytes, root);
-  if (group.rank() != root)
-    each([](std::byte* packed, void* own, std::size_t size) { std::memcpy(own, packed, size); });
+  if (group.rank() == root) copy_each(true);
+  broadcast(group, pack, root);
+  if (group.rank() != root) copy_each(false);
 }
 
 }  // namespace
@@ -63,7 +81,7 @@ void broadcast_packed(const Group& group, std::span<const at::Tensor> tensors, s
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors) {
   std::vector<NamedValue> values;
   for (const auto& named : tensors) {
-    require_cpu_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
+    require_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
     values.push_back({fmt::format("tensor {}", values.size() + 1), text_of(named)});
   }
   values.push_back({"the number of tensors", std::to_string(tensors.size())});
@@ -88,15 +106,15 @@ void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, 
   };
   std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // one with holes, and the copy that is broadcast
   for (const auto& named : tensors) {
-    require_cpu_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
+    require_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
     auto range = without_expansion(named.tensor);
     if (!range.is_non_overlapping_and_dense())
       range = copied.emplace_back(range, range.clone(at::MemoryFormat::Contiguous)).second;
     const std::size_t bytes = byte_count_of(range);
     if (bytes > kSmall) {
-      broadcast_bytes(group, range.data_ptr(), bytes, root);
+      broadcast_large(group, range, root);
     } else if (bytes > 0) {
-      if (packed_bytes + bytes > kPack) flush();
+      if (packed_bytes + bytes > kPack || (!pack.empty() && pack.front().device() != range.device())) flush();
       pack.push_back(range);
       packed_bytes += bytes;
     }

@@ -10,9 +10,9 @@ namespace tutti {
 
 struct NamedTensor;
 
-// Every rank calls. Throws an Exception that names it if a tensor of this rank is sparse or not on the CPU, and the
-// same Exception (kMismatch) on every rank if names, shapes, element types, strides or whether they train differ
-// somewhere: it shows the first difference, and both sides.
+// Every rank calls. Throws an Exception that names it if a tensor of this rank is sparse, or neither on the CPU nor on
+// a GPU, and the same Exception (kMismatch) on every rank if names, shapes, element types, strides, kinds of device or
+// whether they train differ somewhere: it shows the first difference, and both sides.
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors);
 
 // The same for the options of `whom`, in an order that all ranks share.

@@ -35,16 +35,17 @@ at::Tensor channel_sums(const at::Tensor& flat_batch) {
 Moments moments_of_all(const Group& group, const at::Tensor& x) {
   const auto channels = x.size(1);
   const double count = double(x.size(0) * x.size(2));
-  const auto mine = at::zeros({2 * channels + 1}, at::kDouble);
+  const auto options = x.options().dtype(at::kDouble);
+  const auto mine = at::zeros({2 * channels + 1}, options);
   if (count > 0) {
     const auto mean = channel_sums(x) / count;
     mine.narrow(0, 0, channels).copy_(mean);
     mine.narrow(0, channels, channels).copy_(channel_sums((x - wide(mean.to(x.scalar_type()))).square()));
     mine[2 * channels].fill_(count);
   }
-  const auto all = at::empty({group.size(), 2 * channels + 1}, at::kDouble);
+  const auto all = at::empty({group.size(), 2 * channels + 1}, options);
   all_gather(group, mine, all);
-  Moments together{at::zeros({channels}, at::kDouble), at::zeros({channels}, at::kDouble)};
+  Moments together{at::zeros({channels}, options), at::zeros({channels}, options)};
   for (int r = 0; r < group.size(); ++r) {
     const double n = all[r][2 * channels].item<double>();
     if (n == 0) continue;

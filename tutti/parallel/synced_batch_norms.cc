@@ -1,8 +1,8 @@
 // A BatchNorm2d that is a typed member of the user's class cannot be replaced from outside: register_module() keeps a
 // second pointer to it, and replacing that one changes what parameters() lists, not what forward() calls. So modules
 // stay, and what they call is intercepted: LibTorch's dispatcher lets a library implement an operator for one kind of
-// tensor. aten::batch_norm on the CPU is dispatched here. If neither its weight nor its running mean belongs to a
-// synchronised module, LibTorch's implementation runs.
+// tensor. aten::batch_norm on the CPU and on GPUs is dispatched here. If neither its weight nor its running mean
+// belongs to a synchronised module, LibTorch's implementation runs.
 //
 // The dispatcher belongs to the process, and so does the table of synchronised modules.
 #include <ATen/Functions.h>
@@ -69,11 +69,13 @@ at::Tensor batch_norm(const at::Tensor& input, const c10::optional<at::Tensor>& 
 }
 
 void catch_batch_norm() {
-  static const torch::Library library = [] {
-    torch::Library made(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
+  const auto catch_on = [](c10::DispatchKey key) {
+    torch::Library made(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     made.impl("batch_norm", &batch_norm);
     return made;
-  }();
+  };
+  static const torch::Library on_cpu = catch_on(c10::DispatchKey::AutogradCPU),
+                              on_gpu = catch_on(c10::DispatchKey::AutogradCUDA);
 }
 
 }  // namespace

@@ -410,13 +410,15 @@ void CallQueue::take_arrivals() {
     MutexLock lock(mutex_);
     arriving_.swap(fresh_);
   }
-  for (auto& submission : arriving_) {
+  for (const auto& submission : arriving_) {
     const Kind kind = submission->request.kind;
-    const bool collective = !is_point_to_point(kind);
     submission->sequence = sequence(kind).fetch_add(1) + 1;
     if (trace::FlightRing* const record = flight(kind))
       record->scheduled(submission->sequence,
                         flight_call(submission->request, submission->site, FlightPath::kNotYetKnown));
+  }
+  for (auto& submission : arriving_) {
+    const bool collective = !is_point_to_point(submission->request.kind);
     if (!collective && !submission->operation && is_running()) (void)start(*submission);
     (collective ? collectives_ : point_to_point_).push_back(std::move(submission));
   }

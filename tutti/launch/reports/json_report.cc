@@ -29,7 +29,7 @@ const char* name_of(FailureRole role) {
     case FailureRole::kKilled:
     case FailureRole::kStopped:
     case FailureRole::kEnded:
-      return "not_at_fault";
+      return "also_ended";
     case FailureRole::kFailedAsWell:
       return "failed as well";
   }

@@ -44,7 +44,7 @@ TEST(Report, SaysWhereItWas) {
 }
 
 // A program that catches the exception and leaves with a code of its own is no more at fault than one that does not.
-TEST(Report, WhoFailedForWantOfAnotherIsInnocent) {
+TEST(Report, ARankThatFailedForWantOfAnotherIsNoCulprit) {
   Failure lost = failure();
   const std::vector<WorkerEnd> all = {{.rank = 0, .exit = {.code = 1}}, {.rank = 1, .exit = {.code = 1}}, kAll[2]};
   lost.others[0].for_others = true;
@@ -111,8 +111,8 @@ TEST(Report, IsJsonAsWell) {
   EXPECT_EQ(json["step"], 12);
   EXPECT_EQ(json["backtrace"][0], "step(int) at train.cc:212");
   EXPECT_EQ(json["memory"], "it had 1 GiB");
-  EXPECT_EQ(json["ranks"][0]["role"], "not_at_fault");
-  EXPECT_EQ(json["ranks"][1]["role"], "not_at_fault");
+  EXPECT_EQ(json["ranks"][0]["role"], "also_ended");
+  EXPECT_EQ(json["ranks"][1]["role"], "also_ended");
   EXPECT_EQ(json["ranks"][2]["role"], "culprit");
   EXPECT_EQ(json["ranks"][0]["step"], 12);
   EXPECT_EQ(json["last_lines"].size(), 2u);
@@ -124,7 +124,7 @@ TEST(Report, TheLimitOfFileSizesIsNamed) {
                     HasSubstr("memory that processes share counts as a file")));
 }
 
-TEST(Report, OneCulpritAndTheInnocent) {
+TEST(Report, OneCulpritAndWhatElseEnded) {
   const WorkerEnd culprit{.rank = 2, .pid = 8123, .exit = {.signal = SIGKILL}, .seconds = 12.4};
   const std::vector<WorkerEnd> all = {
       {.rank = 0, .exit = {.signal = SIGTERM}, .stopped = true, .sent = SIGTERM},

@@ -84,6 +84,8 @@ Result<pid_t> start(const Instructions& instructions, const Fd& joined) {
   pointers.push_back(nullptr);
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!nothing) return system_error(errno, "could not open /dev/null");
+  std::error_code failed;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", failed);
   const pid_t parent = getpid(), pid = fork();
   if (pid < 0) return system_error(errno, "could not start the launcher of this node");
   if (pid == 0) {
@@ -91,6 +93,7 @@ Result<pid_t> start(const Instructions& instructions, const Fd& joined) {
     (void)fcntl(joined.get(), F_SETFD, 0);
     ::signal(SIGPIPE, SIG_DFL);
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent || dup2(nothing.get(), STDIN_FILENO) < 0) _exit(1);
+    execv(self.c_str(), pointers.data());  // `ps` shows the name of this path
     execv("/proc/self/exe", pointers.data());
     _exit(127);
   }

@@ -17,6 +17,7 @@
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/gradients/clip.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/pipeline/tied_weights.h"
 #include "tutti/parallel/tensor/partial_gradients.h"
 #include "tutti/tensor/collectives.h"
@@ -34,12 +35,6 @@ UpdateRule rule_of(const Options& options, double weight_decay) {
 
 // Biases and norms are not decayed, as in Megatron-LM.
 bool is_decayed(const at::Tensor& parameter) { return parameter.dim() > 1; }
-
-double squares_of(const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.contiguous();
-  const auto dtype = dense.scalar_type() == at::kDouble ? DType::kF64 : DType::kF32;
-  return tutti::squares_of(dtype, dense.data_ptr(), std::size_t(dense.numel())).value;
-}
 
 }  // namespace
 
@@ -295,7 +290,7 @@ StepOutcome GridStep::finish(double learning_rate, double weight_decay, LeveledT
 double GridStep::parameter_norm() const {
   double squares = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (!elsewhere_[i]) squares += squares_of(stepped_[i].tensor.detach());
+    if (!elsewhere_[i]) squares += squares_of(stepped_[i].tensor.detach().contiguous()).value;
   return std::sqrt(sum_over_model(sum_over_shards(squares)));
 }
 

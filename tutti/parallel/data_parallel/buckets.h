@@ -23,7 +23,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(std::span<const BucketItem>
 struct GradientShape {
   std::size_t count = 0;          // elements
   std::size_t element_bytes = 4;  // of each
-  int kind = 0;                   // gradients of different kinds (element types) never share a bucket
+  int kind = 0;                   // gradients of different kinds (element type, device) never share a bucket
 };
 
 struct BucketLimits {

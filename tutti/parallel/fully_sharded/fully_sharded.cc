@@ -18,7 +18,7 @@
 #include "tutti/parallel/fully_sharded/block_parameters.h"
 #include "tutti/parallel/fully_sharded/fully_sharded_state.h"
 #include "tutti/parallel/gradients/clip.h"
-#include "tutti/parallel/gradients/norm.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
@@ -209,9 +209,7 @@ std::vector<SumOfSquares> ShardedModule::State::squares_of_averages() const {
   for (const auto& running : blocks) {
     if (!running.weights->has_averages()) continue;
     for (std::size_t k = 0; k < running.weights->shards().size(); ++k) {
-      const at::Tensor average = running.weights->average_of(k);
-      squares[running.first_shard + k] =
-          squares_of(running.weights->shards()[k].dtype, average.data_ptr(), std::size_t(average.numel()));
+      squares[running.first_shard + k] = squares_of(running.weights->average_of(k));
     }
   }
   return squares;

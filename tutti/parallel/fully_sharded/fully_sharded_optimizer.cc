@@ -98,8 +98,8 @@ class OfFullySharded final : public ShardedOptimizer::State {
  private:
   void step_one(fully_sharded::ShardedBlock& block, std::size_t number) {
     Shard& shard = block.shards()[number];
-    update_elements(next_update(shard), shard.dtype, block.own_weight(shard), shard.mine_average, shard.state, 0,
-                    shard.mine.count);
+    update_elements(next_update(shard), shard.dtype, block.own_weight(shard), shard.mine_average, shard.state.tensors,
+                    0, shard.mine.count);
     block.trained(number).unsafeGetTensorImpl()->bump_version();
   }
 

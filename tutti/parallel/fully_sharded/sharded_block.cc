@@ -17,7 +17,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
-#include "tutti/parallel/gradients/norm.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -40,19 +40,6 @@ at::Tensor without_memory(std::int64_t count, const at::TensorOptions& options) 
   return tensor;
 }
 
-// A dense tensor in the order of its memory.
-at::Tensor in_memory_order(const at::Tensor& tensor) {
-  return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
-}
-
-bool is_finite(const at::Tensor& gradient) {
-  const bool is_double = gradient.scalar_type() == at::kDouble;
-  if (is_double || gradient.scalar_type() == at::kFloat)
-    return squares_of(is_double ? DType::kF64 : DType::kF32, gradient.data_ptr(), std::size_t(gradient.numel()))
-        .finite();
-  return gradient.numel() == 0 || std::isfinite(gradient.abs().amax().item<float>());  // the maximum keeps a NaN
-}
-
 }  // namespace
 
 ShardedBlock::ShardedBlock(std::string name, std::vector<NamedTensor> parameters, const Groups& groups,
@@ -66,6 +53,7 @@ ShardedBlock::ShardedBlock(std::string name, std::vector<NamedTensor> parameters
   const std::int64_t size = bytes_of(compute), line = kBlockLine / std::min(size, bytes_of(type)), ranks = group.size();
   std::int64_t count = 0;
   for (const auto& [parameter, tensor] : parameters_) {
+    require_cpu_memory(tensor, "FullySharded: parameter " + parameter);
     updated_dtype(tensor, "FullySharded: parameter " + parameter);
     TUTTI_REQUIRE(tensor.scalar_type() == type, "FullySharded: ", name_.empty() ? "the root" : "block " + name_,
                   " has parameters of different types, ", parameters_.front().name, " ",
@@ -101,7 +89,7 @@ ShardedBlock::ShardedBlock(std::string name, std::vector<NamedTensor> parameters
     const Run mine = own_run(i);
     if (compute != type && mine.count > 0)
       own_.narrow(0, offsets_[i] + mine.begin - own.begin, mine.count)
-          .copy_(in_memory_order(tensor).narrow(0, mine.begin, mine.count));
+          .copy_(in_order_of_memory(tensor).narrow(0, mine.begin, mine.count));
     const at::Tensor view = view_in(flat_, i);
     if (!shared_ || rank() == number % int(ranks)) view.copy_(tensor.detach());
     tensor.set_data(view);
@@ -266,7 +254,7 @@ void ShardedBlock::take_gradient(std::size_t shard, bool check, NonFiniteShard& 
   }
   came_[shard] = true;
   gradient = at::Tensor();
-  if (check && !is_finite(place) && (found.shard < 0 || number < found.shard)) {
+  if (check && !all_finite(place) && (found.shard < 0 || number < found.shard)) {
     found.shard = number;
     found.rank = groups_.reductions.global_rank();
   }

@@ -1,6 +1,5 @@
 #include "tutti/parallel/gradients/clip.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
@@ -9,11 +8,9 @@
 #include <vector>
 
 #include "tutti/base/error.h"
-#include "tutti/parallel/gradients/average_tiles.h"
-#include "tutti/parallel/optim/kernels/update.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/optim/rule_state.h"
 #include "tutti/tensor/named_tensor.h"
-#include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
 namespace {
@@ -22,7 +19,6 @@ struct Gradient {
   std::size_t number;  // of the parameter
   const std::string& name;
   at::Tensor tensor;
-  DType dtype;
 };
 
 std::vector<Gradient> gradients_of(std::span<const NamedTensor> parameters) {
@@ -30,24 +26,11 @@ std::vector<Gradient> gradients_of(std::span<const NamedTensor> parameters) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, tensor] = parameters[i];
     const auto& gradient = tensor.grad();
-    if (gradient.defined())
-      gradients.push_back({i, name, gradient, updated_dtype(gradient, "the gradient of " + name)});
+    if (!gradient.defined()) continue;
+    updated_dtype(gradient, "the gradient of " + name);
+    gradients.push_back({i, name, gradient});
   }
   return gradients;
-}
-
-SumOfSquares squares_of(const Gradient& gradient) {
-  return squares_of(gradient.dtype, gradient.tensor.data_ptr(), std::size_t(gradient.tensor.numel()));
-}
-
-template <class Act>
-void for_runs(const Gradient& gradient, const Act& act) {
-  auto* const data = static_cast<std::byte*>(gradient.tensor.data_ptr());
-  const auto size = std::int64_t(size_of(gradient.dtype));
-  at::parallel_for(0, gradient.tensor.numel(), kTileRun, [&](std::int64_t begin, std::int64_t end) {
-    act(gradient.dtype, data + begin * size, std::size_t(end - begin));
-  });
-  gradient.tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace
@@ -67,7 +50,7 @@ GradientNorm gradient_norm(std::span<const NamedTensor> parameters) {
   GradientNorm result;
   SumOfSquares total;
   for (const auto& gradient : gradients_of(parameters)) {
-    const auto squares = squares_of(gradient);
+    const auto squares = squares_of(gradient.tensor);
     if (!squares.finite() && result.finite()) result.non_finite = non_finite_gradient(gradient.name);
     total += squares;
   }
@@ -81,7 +64,7 @@ GradientFindings gradient_findings(const Group& group, std::span<const NamedTens
   GradientFindings findings;
   for (const auto& gradient : gradients_of(parameters)) {
     if (!elsewhere.empty() && elsewhere[gradient.number]) continue;
-    const auto squares = squares_of(gradient);
+    const auto squares = squares_of(gradient.tensor);
     if (!squares.finite()) findings.non_finite.note(group, {gradient.number, NonFiniteWatch::Found::kUnknownRank});
     findings.squares += squares;
   }
@@ -93,15 +76,13 @@ GradientNorm clip_grad_norm(std::span<const NamedTensor> parameters, double max_
   const GradientNorm result = gradient_norm(parameters);
   const double factor = clip_factor(result.norm, max_norm);
   if (!result.finite() || factor >= 1) return result;
-  for (const auto& gradient : gradients_of(parameters))
-    for_runs(gradient, [&](DType dtype, void* data, std::size_t count) { scale_values(dtype, data, factor, count); });
+  for (const auto& gradient : gradients_of(parameters)) scale_tensor(gradient.tensor, factor);
   return result;
 }
 
 void clip_grad_value(std::span<const NamedTensor> parameters, double limit) {
   require_clip_limit("clip_grad_value", "limit", limit);
-  for (const auto& gradient : gradients_of(parameters))
-    for_runs(gradient, [&](DType dtype, void* data, std::size_t count) { clamp_values(dtype, data, limit, count); });
+  for (const auto& gradient : gradients_of(parameters)) clamp_tensor(gradient.tensor, limit);
 }
 
 GradientNorm clip_grad_norm(const torch::nn::Module& module, double max_norm) {

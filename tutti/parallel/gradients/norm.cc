@@ -13,9 +13,7 @@
 namespace tutti {
 namespace {
 
-// Elements are scaled by 2^-600: the square of the greatest f64 is then 2^848. What this flushes to zero is nothing
-// beside a sum that overflows.
-constexpr int kSquareExponent = -1200;
+constexpr int kSquareExponent = SumOfSquares::kExponent;
 
 double scaled_squares(const double* values, std::size_t count) {
   double sum = 0;

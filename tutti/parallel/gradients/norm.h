@@ -20,7 +20,10 @@ struct GradientNorm {
 // one. Squares of f64 overflow from 1e154 on, so the sum is kept a second time, scaled.
 struct SumOfSquares {
   double value = 0;   // infinite where squares overflow
-  double scaled = 0;  // value * 2^-1200; finite unless an element is a NaN or an infinity
+  double scaled = 0;  // value * 2^kExponent; finite unless an element is a NaN or an infinity
+  // Elements are scaled by 2^-600: the square of the greatest f64 is then 2^848. What this flushes to zero is nothing
+  // beside a sum that overflows.
+  static constexpr int kExponent = -1200;
   bool finite() const;
   double norm() const;
   SumOfSquares& operator+=(const SumOfSquares& other) {

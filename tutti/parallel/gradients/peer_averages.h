@@ -21,6 +21,6 @@ void average_with_peers(const Group& group, DType dtype, std::size_t count, std:
 struct OwnPart {
   std::size_t begin = 0, end = 0;
 };
-OwnPart own_part(const Group& group, DType dtype, std::size_t count);
+OwnPart own_part(const Group& group, std::size_t element_size, std::size_t count);
 
 }  // namespace tutti

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "tutti/base/error.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/rule_state.h"
 #include "tutti/parallel/optim/shard_place.h"
@@ -46,8 +47,6 @@ std::vector<std::string> names_in(const std::vector<NamedTensor>& parameters) {
   return names;
 }
 
-std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
 }  // namespace
 
 Optimizer::Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule, std::vector<ParameterGroup> groups)
@@ -83,22 +82,20 @@ void Optimizer::step() {
     at::Tensor gradient = parameters_[i].tensor.grad();
     if (!gradient.defined()) continue;
     TUTTI_REQUIRE(gradient.layout() == at::kStrided && gradient.scalar_type() == weight.scalar_type() &&
-                      gradient.sizes() == weight.sizes(),
+                      gradient.device() == weight.device() && gradient.sizes() == weight.sizes(),
                   name(rules_.of(i)), ": the gradient of parameter ", parameters_[i].name, " is ",
                   gradient.layout() == at::kStrided ? "" : "sparse, ", describe(gradient), "; the parameter is ",
                   describe(weight));
     if (gradient.strides() != weight.strides()) gradient = at::empty_like(weight).copy_(gradient);
-    states_[i].prepare(rules_.of(i), weight.numel(), weight.scalar_type());
+    states_[i].prepare(rules_.of(i), weight.numel(), weight);
     if (needs_matrix(rules_.of(i))) {
       update_matrix(rules_.of(i), weight, gradient, states_[i], scale_, limit_);
     } else {
       Update update = states_[i].next_update(rules_.of(i));
       update.scale = scale_;
       update.limit = limit_;
-      update_elements(update, weight.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64, bytes_of(weight),
-                      bytes_of(gradient), states_[i], 0, weight.numel());
+      update_tensor(update, weight, gradient, states_[i].tensors);
     }
-    weight.unsafeGetTensorImpl()->bump_version();  // autograd must see that saved weights were overwritten
   }
   scale_ = 1;
   limit_ = kNoLimit;
@@ -140,7 +137,7 @@ std::vector<StatePart> Optimizer::own_state() {
   std::vector<StatePart> parts;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
-    states_[i].prepare(rules_.of(i), tensor.numel(), tensor.scalar_type());
+    states_[i].prepare(rules_.of(i), tensor.numel(), tensor);
     const auto& place = places_[i];
     append_parts(parts, states_[i], rules_.of(i), name, place ? place->whole : tensor,
                  {place ? place->run : Run{.begin = 0, .count = tensor.numel()}});

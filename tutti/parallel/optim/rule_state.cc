@@ -8,9 +8,12 @@
 
 namespace tutti {
 
-void RuleState::prepare(const UpdateRule& rule, std::int64_t count, at::ScalarType type) {
+void RuleState::prepare(const UpdateRule& rule, std::int64_t count, const at::Tensor& weight) {
+  for (at::Tensor& tensor : tensors)
+    if (tensor.device() != weight.device()) tensor = tensor.to(weight.device());
   if (step.defined()) return;
-  for (const auto& kind : state_kinds(rule)) tensors.push_back(at::full({count}, kind.initial, type));
+  for (const auto& kind : state_kinds(rule))
+    tensors.push_back(at::full({count}, kind.initial, weight.options().requires_grad(false)));
   step = at::zeros({}, at::kLong);
 }
 
@@ -42,15 +45,14 @@ void append_parts(std::vector<StatePart>& parts, const RuleState& state, const U
   parts.push_back({.parameter = name, .state = "step", .values = state.step.view({1})});
 }
 
-StatePointers::StatePointers(const RuleState& state, std::int64_t offset) {
-  TUTTI_REQUIRE(state.tensors.size() <= kMost, state.tensors.size(), " state tensors; StatePointers::kMost is ", kMost);
-  for (std::size_t k = 0; k < state.tensors.size(); ++k)
-    at[k] =
-        static_cast<std::byte*>(state.tensors[k].data_ptr()) + offset * std::int64_t(state.tensors[k].element_size());
+StatePointers::StatePointers(std::span<const at::Tensor> state, std::int64_t offset) {
+  TUTTI_REQUIRE(state.size() <= kMost, state.size(), " state tensors; StatePointers::kMost is ", kMost);
+  for (std::size_t k = 0; k < state.size(); ++k)
+    at[k] = static_cast<std::byte*>(state[k].data_ptr()) + offset * std::int64_t(state[k].element_size());
 }
 
 void update_elements(const Update& update, DType dtype, std::byte* weight, const std::byte* gradient,
-                     const RuleState& state, std::int64_t offset, std::int64_t count) {
+                     std::span<const at::Tensor> state, std::int64_t offset, std::int64_t count) {
   const auto size = std::int64_t(size_of(dtype));
   at::parallel_for(0, count, kUpdateGrain, [&](std::int64_t begin, std::int64_t end) {
     apply_update(update, dtype, weight + begin * size, gradient + begin * size, StatePointers(state, offset + begin).at,
@@ -59,7 +61,7 @@ void update_elements(const Update& update, DType dtype, std::byte* weight, const
 }
 
 DType updated_dtype(const at::Tensor& tensor, const std::string& role) {
-  require_cpu_memory(tensor, role);
+  require_memory(tensor, role);
   TUTTI_REQUIRE(tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble, role, " is ",
                 describe(tensor), "; expected f32 or f64");
   TUTTI_REQUIRE(tensor.is_non_overlapping_and_dense(), role, ", ", describe(tensor),

@@ -23,6 +23,7 @@
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/parallel/gradients/average_tiles.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 
 namespace tutti {
 namespace {
@@ -109,8 +110,7 @@ void keep_averages(const Group& group, Shard& shard, std::span<std::byte* const>
 }
 
 void check_own(const Group& group, const Shard& shard, std::size_t number, GradientFindings& findings) {
-  if (!squares_of(shard.dtype, shard.gradient.data_ptr(), std::size_t(shard.weight.numel())).finite())
-    findings.non_finite.note(group, {number, group.rank()});
+  if (!all_finite(shard.gradient)) findings.non_finite.note(group, {number, group.rank()});
 }
 
 Work average_async(const Group& group, DType dtype, void* values, std::int64_t count) {
@@ -171,7 +171,8 @@ class StepRun {
   void step(std::int64_t element, std::int64_t state, const void* average, std::int64_t count, bool to_peers) const {
     const std::int64_t at = element * shard_.element_bytes(), bytes = count * shard_.element_bytes();
     std::byte* const weight = shard_.weight_at(0) + at;
-    apply_update(update_, shard_.dtype, weight, average, StatePointers(shard_.state, state).at, std::size_t(count));
+    apply_update(update_, shard_.dtype, weight, average, StatePointers(shard_.state.tensors, state).at,
+                 std::size_t(count));
     if (!to_peers) return;
     for (std::size_t r = 0; r < shard_.weights.size(); ++r)
       if (int(r) != group_.rank()) comm::stream_bytes(shard_.weights[r] + at, weight, std::size_t(bytes));
@@ -220,7 +221,7 @@ void step_averaged(const Group& group, Shard& shard, const Update& update, const
     comm::fence_streams();
   });
   if (!check.passes({.dtype = shard.dtype, .count = shard.tail.count, .average = shard.tail_average})) return;
-  update_elements(update, shard.dtype, shard.weight_at(shard.tail.begin), shard.tail_average, shard.state,
+  update_elements(update, shard.dtype, shard.weight_at(shard.tail.begin), shard.tail_average, shard.state.tensors,
                   shard.mine.count, shard.tail.count);
 }
 

@@ -96,7 +96,7 @@ ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<NamedV
 }
 
 Update ShardedOptimizer::State::next_update(Shard& shard) {
-  shard.state.prepare(rules[shard.group], shard.mine.count + shard.tail.count, shard.weight.scalar_type());
+  shard.state.prepare(rules[shard.group], shard.mine.count + shard.tail.count, shard.weight);
   Update update = shard.state.next_update(rules[shard.group]);
   update.scale = factor * scale;
   update.limit = limit;
@@ -255,7 +255,7 @@ std::vector<StatePart> ShardedOptimizer::own_state() {
   std::vector<StatePart> parts;
   for (auto* shard : state_->shards()) {
     const auto& rule = state_->rules[shard->group];
-    shard->state.prepare(rule, shard->mine.count + shard->tail.count, shard->weight.scalar_type());
+    shard->state.prepare(rule, shard->mine.count + shard->tail.count, shard->weight);
     append_parts(parts, shard->state, rule, shard->name, shard->weight, {shard->mine, shard->tail});
   }
   return parts;

@@ -13,6 +13,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
 namespace {
@@ -85,9 +86,9 @@ Shards make_shards(const Group& group, const std::string& rule, const std::vecto
   Shards shards;
   const bool alone = group.size() == 1;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    Shard shard{.name = names[i],
-                .dtype = updated_dtype(parameters[i], rule + ": parameter " + names[i]),
-                .large = large[i] || alone};
+    const std::string role = rule + ": parameter " + names[i];
+    require_cpu_memory(parameters[i], role);
+    Shard shard{.name = names[i], .dtype = updated_dtype(parameters[i], role), .large = large[i] || alone};
     if (shard.large) {
       const auto cut = cut_evenly(parameters[i].numel(), shard.element_bytes(), group.size());
       shard.mine = cut.of(group.rank());

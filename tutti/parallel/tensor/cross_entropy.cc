@@ -18,6 +18,7 @@
 
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/kernels/exponential.h"
+#include "tutti/tensor/tensor_bytes.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 
@@ -163,6 +164,7 @@ void require_sensible(const at::Tensor& logits, const at::Tensor& targets, std::
 
 at::Tensor vocab_parallel_cross_entropy(const Group& group, const at::Tensor& logits, const at::Tensor& targets,
                                         const CrossEntropyOptions& options) {
+  require_cpu_memory(logits, "vocab_parallel_cross_entropy: logits");
   TUTTI_REQUIRE(logits.defined() && logits.dim() >= 1 && logits.is_floating_point(), kWho, ": the logits are ",
                 describe(logits), ", expected [..., words of this rank] of a floating type");
   const std::int64_t each = logits.size(-1), all = each * ranks_of(group), first = each * rank_in(group);

@@ -39,7 +39,7 @@ struct GradientBucket {
 
 class CommHook {
  public:
-  // Waits, and returns the averages: a tensor of buffer's size and type, which may be `buffer` itself.
+  // Waits, and returns the averages: a tensor of buffer's size, type and device, which may be `buffer` itself.
   using Finish = std::function<at::Tensor()>;
 
   virtual ~CommHook() = default;

@@ -48,6 +48,11 @@ bool orthogonalize(const at::Tensor& matrix, double epsilon) {
   return has_zeros;
 }
 
+// Normal numbers that all ranks draw alike, whatever device the matrix is on.
+at::Tensor drawn_like(const at::Tensor& matrix, const at::Generator& on_cpu) {
+  return at::randn(matrix.sizes(), on_cpu, matrix.options().device(at::kCPU)).to(matrix.device());
+}
+
 // Of a window's first element, in elements.
 std::int64_t place_in(const at::Tensor& buffer, const at::Tensor& window) {
   return (static_cast<char*>(window.data_ptr()) - static_cast<char*>(buffer.data_ptr())) /
@@ -164,10 +169,9 @@ at::Generator PowerSgd::State::next_generator() {
   return at::detail::createCPUGenerator(std::uint64_t(random.integer(0, kMostSeed)));
 }
 
-// Of normal numbers that all ranks draw alike.
 void PowerSgd::State::draw_q(Memory& memory) {
   auto generator = next_generator();
-  for (const auto& one : memory.matrices) one.q.copy_(at::randn(one.q.sizes(), generator, one.q.options()));
+  for (const auto& one : memory.matrices) one.q.copy_(drawn_like(one.q, generator));
 }
 
 // Orthonormal columns: of the last step's Q, or of a new one. A column of zeros, which a gradient of zeros leaves, is
@@ -178,7 +182,7 @@ void PowerSgd::State::prepare_q(Memory& memory) {
   const double epsilon = options.orthogonalization_epsilon * scale;
   for (const auto& one : memory.matrices) {
     if (!orthogonalize(one.q, epsilon)) continue;
-    const auto drawn = at::randn(one.q.sizes(), next_generator(), one.q.options());
+    const auto drawn = drawn_like(one.q, next_generator());
     one.q.copy_(at::where(one.q.eq(0).all(0, /*keepdim=*/true), drawn, one.q));
     orthogonalize(one.q, epsilon);
   }

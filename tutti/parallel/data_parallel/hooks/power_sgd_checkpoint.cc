@@ -113,7 +113,8 @@ Status PowerSgd::load(const CheckpointReader& saved, const Progress& progress, c
     const bool is_q = key.state == kQ;
     const TensorShape wanted = is_q ? TensorShape{std::uint64_t(matrix.size(1)), std::uint64_t(state.rank_of(matrix))}
                                     : TensorShape{shape.empty() ? 1 : shape[0], std::uint64_t(matrix.numel())};
-    const auto values = at::empty({is_q ? matrix.size(1) * state.rank_of(matrix) : matrix.numel()}, matrix.options());
+    const auto values =
+        at::empty({is_q ? matrix.size(1) * state.rank_of(matrix) : matrix.numel()}, matrix.options().device(at::kCPU));
     const auto own_dtype = checked_bytes(values, key.name).dtype;
     if (shape != wanted || shape[0] == 0 || dtype != own_dtype)
       return mismatch(fmt::format("{} is {}{}, expected {}{}", to_string(key), tutti::name(dtype), shape_text(shape),

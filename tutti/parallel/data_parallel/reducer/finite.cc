@@ -20,27 +20,24 @@ namespace tutti {
 using Found = NonFiniteWatch::Found;
 
 void FiniteChecks::check_own(std::size_t parameter, const at::Tensor& dense) {
-  const auto bytes = checked_bytes(in_order_of_memory(dense), "a gradient");
-  if (!comm::all_finite(bytes.dtype, bytes.data, bytes.count)) watch_.note(group_, {parameter, group_.rank()});
+  if (!all_finite(dense)) watch_.note(group_, {parameter, group_.rank()});
 }
 
 void FiniteChecks::check_averages(std::span<const Parameter> parameters, const Bucket& bucket) {
   if (!checks_averages() || group_.size() == 1) return;
   for (const auto index : bucket.parameters) {
-    const auto bytes = checked_bytes(in_order_of_memory(parameters[index].given()), "an average");
-    const OwnPart mine = own_part(group_, bytes.dtype, bytes.count);
-    const auto* const begin = static_cast<const std::byte*>(bytes.data) + mine.begin * size_of(bytes.dtype);
-    if (!comm::all_finite(bytes.dtype, begin, mine.end - mine.begin)) watch_.note(group_, {index, Found::kUnknownRank});
+    const at::Tensor& average = parameters[index].given();
+    const OwnPart mine = own_part(group_, average.element_size(), std::size_t(average.numel()));
+    if (!all_finite(average, std::int64_t(mine.begin), std::int64_t(mine.end - mine.begin)))
+      watch_.note(group_, {index, Found::kUnknownRank});
   }
 }
 
 void FiniteChecks::check_averages_of_hook(std::span<const Parameter> parameters, const Bucket& bucket) {
   if (!is_on()) return;
   const int rank = checks_own() ? Found::kOnTheWay : Found::kUnknownRank;
-  for (const auto index : bucket.parameters) {
-    const auto bytes = checked_bytes(in_order_of_memory(parameters[index].window), "an average");
-    if (!comm::all_finite(bytes.dtype, bytes.data, bytes.count)) watch_.note(group_, {index, rank});
-  }
+  for (const auto index : bucket.parameters)
+    if (!all_finite(parameters[index].window)) watch_.note(group_, {index, rank});
 }
 
 void FiniteChecks::note(std::span<const Parameter> parameters, const Bucket& bucket, const GradientRange& range,

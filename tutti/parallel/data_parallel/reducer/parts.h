@@ -8,6 +8,7 @@
 
 #include "tutti/comm/work.h"
 #include "tutti/parallel/data_parallel/hooks/comm_hook.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/tensor/compat.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -54,8 +55,6 @@ struct Bucket {
   CommHook::Finish finish_hook{};
 };
 
-// All elements of a tensor without holes, as they lie in memory.
-at::Tensor in_order_of_memory(const at::Tensor& dense);
 // In place, to the average.
 Request all_reduce_of(const TensorBytes& bytes);
 

@@ -60,12 +60,15 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   auto& state = *state_;
   const MutexLock lock(state.mutex);
   if (options.logical_ranks != 0) fix_compute_threads(fixed_compute_threads().value_or(1));
-  if (!is_compute_prepared() && group.size() > 1 && group.rank() == 0) warn_of_unprepared_process();
   const int cores = cores_of_rank(group);
   state.require_sensible_options();
   state.collect_parameters();
   if (!state.numbers_of(Route::kSparse).empty()) state.features.push_back(sparse_feature());
   state.require_no_excluded_pair();  // now that it is known which gradients are sparse
+  state.require_cpu_only_features_unused();
+  const bool on_cpu = std::all_of(state.parameters.begin(), state.parameters.end(),
+                                  [](const Parameter& parameter) { return parameter.tensor.device().is_cpu(); });
+  if (on_cpu && !is_compute_prepared() && group.size() > 1 && group.rank() == 0) warn_of_unprepared_process();
   if (group.size() > 1) {
     require_same_options(group, "DataParallel", state.named_options());
     const auto tensors = state.not_ignored(without_repeats(tensors_of(*state.module)));
@@ -76,7 +79,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   const bool gains = group.nodes() > 1 || cores > at::get_num_threads();
   state.overlap = options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && gains);
   state.launches_in_backward = state.overlap;
-  if (group.size() > 1 && state.finite.checks_averages() && !options.hook && options.logical_ranks == 0)
+  if (group.size() > 1 && on_cpu && state.finite.checks_averages() && !options.hook && options.logical_ranks == 0)
     state.peers_average = all_reduce(group, std::int64_t(state.overlap), ReduceOp::kMax) == 0;
   if (options.logical_ranks != 0) state.features.push_back(logical_feature(state));  // before what packs the sums
   state.features.push_back(consumer_feature());

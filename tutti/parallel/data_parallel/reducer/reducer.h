@@ -25,7 +25,7 @@ class Reducer {
  public:
   // Compares options and models, and broadcasts parameters and buffers from rank 0. Throws Exception: options or models
   // that differ (the first difference with both sides), a name that the model does not have, options that exclude one
-  // another, nothing to train, a parameter that is not on the CPU or not dense.
+  // another, nothing to train, a parameter that is sparse, or neither on the CPU nor on a GPU.
   Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, const DataParallelOptions& options);
   ~Reducer();  // waits for what is in flight; where an exception unwinds the stack past it ends that, and the group
 

@@ -25,6 +25,12 @@ namespace {
 using Names = std::unordered_set<std::string>;
 Names names_in(const std::vector<std::string>& list) { return {list.begin(), list.end()}; }
 
+// Gradients that one flat range may hold: of one element type, on one device.
+int kind_of(const at::Tensor& tensor) {
+  const int place = tensor.device().is_cpu() ? 0 : 1 + tensor.device().index();
+  return place << 8 | int(tensor.scalar_type());
+}
+
 }  // namespace
 
 std::vector<NamedTensor> Reducer::State::not_ignored(std::vector<NamedTensor> tensors) const {
@@ -43,10 +49,9 @@ void Reducer::State::collect_parameters() {
     if (passed_over.contains(name)) ignored.push_back(tensor);
   for (const auto& [name, tensor] : not_ignored(without_repeats(parameters_of(*module)))) {
     if (!tensor.requires_grad()) continue;
-    require_cpu_memory(tensor, "parameter " + name);
+    require_memory(tensor, "parameter " + name);
     const bool dense_in_memory = tensor.is_non_overlapping_and_dense();
-    (void)checked_bytes(dense_in_memory ? tensor.detach().as_strided({tensor.numel()}, {1}) : tensor.detach(),
-                        "parameter " + name);
+    (void)bytes_anywhere(dense_in_memory ? in_order_of_memory(tensor) : tensor.detach(), "parameter " + name);
     parameters.push_back({.name = name,
                           .tensor = tensor,
                           .route = sparse.contains(name)    ? Route::kSparse
@@ -87,7 +92,7 @@ std::vector<Bucket> Reducer::State::buckets_of(const std::vector<std::size_t>& o
   for (const auto& parameter : parameters)
     shapes.push_back({.count = std::size_t(parameter.tensor.numel()),
                       .element_bytes = std::size_t(parameter.tensor.element_size()),
-                      .kind = int(parameter.tensor.scalar_type())});
+                      .kind = kind_of(parameter.tensor)});
   const bool pack_all = options.gradient_as_bucket_view || options.hook;
   const BucketLimits limits{.first_bytes = options.first_bucket_bytes,
                             .bytes = std::size_t(std::llround(options.bucket_cap_mb * (1 << 20))),
@@ -108,16 +113,13 @@ void Reducer::State::pack(Bucket& bucket, const PlannedBucket& plan) {
   const bool packs = std::any_of(plan.slots.begin(), plan.slots.end(), [](const auto& s) { return !s.in_place(); });
   if (!packs) return;
   const auto like = parameters[bucket.parameters.front()].tensor.options().requires_grad(false);
-  const auto element = std::size_t(like.dtype().itemsize());
   auto& contents = bucket.contents;
   contents.buffer = group_tensor(group, std::int64_t(plan.packed_count), like);
   for (const auto& slot : plan.slots) {
     if (slot.in_place()) continue;
     auto& parameter = parameters[slot.gradient];
-    // from_blob and not narrow(): LibTorch 1.13's zero_grad() detaches gradients in place, which views forbid.
-    auto* const begin = static_cast<std::byte*>(contents.buffer.data_ptr()) + slot.offset * element;
-    parameter.window = at::from_blob(
-        begin, parameter.tensor.sizes(), parameter.tensor.strides(), [keep = contents.buffer](void*) {}, like);
+    parameter.window =
+        alias_of(contents.buffer, std::int64_t(slot.offset), parameter.tensor.sizes(), parameter.tensor.strides());
     parameter.is_view = options.gradient_as_bucket_view;
     if (parameter.is_view && parameter.tensor.grad().defined()) {
       parameter.window.copy_(parameter.tensor.grad());

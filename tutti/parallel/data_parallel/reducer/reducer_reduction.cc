@@ -13,17 +13,15 @@
 
 namespace tutti {
 
-at::Tensor in_order_of_memory(const at::Tensor& dense) {
-  return dense.is_contiguous() ? dense.detach() : dense.detach().as_strided({dense.numel()}, {1});
-}
-
 Request all_reduce_of(const TensorBytes& bytes) {
   return {.kind = Kind::kAllReduce,
           .dtype = bytes.dtype,
           .op = ReduceOp::kAvg,
           .in = bytes.data,
           .out = bytes.data,
-          .count = bytes.count};
+          .count = bytes.count,
+          .device = bytes.place.device,
+          .stream = bytes.place.stream};
 }
 
 namespace {
@@ -86,10 +84,10 @@ std::vector<GradientRange> Reducer::State::ranges_of(const Bucket& bucket) const
   for (const auto index : bucket.parameters) {
     const auto& parameter = parameters[index];
     if (!parameter.window.defined())
-      ranges.push_back({checked_bytes(in_order_of_memory(parameter.reduced), "a gradient"), index});
+      ranges.push_back({bytes_anywhere(in_order_of_memory(parameter.reduced), "a gradient"), index});
   }
   if (bucket.contents.buffer.defined())
-    ranges.push_back({checked_bytes(bucket.contents.buffer, "a bucket of gradients"), {}});
+    ranges.push_back({bytes_anywhere(bucket.contents.buffer, "a bucket of gradients"), {}});
   return ranges;
 }
 

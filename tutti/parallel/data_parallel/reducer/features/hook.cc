@@ -8,7 +8,7 @@ namespace {
 
 // Hooks compute in the types that they were given, though backward() or finish() may be called under autocast.
 struct AsWritten {
-  c10::impl::ExcludeDispatchKeyGuard guard{c10::DispatchKey::AutocastCPU};
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
 };
 
 class HookedBuckets final : public ReducerFeature {
@@ -32,13 +32,13 @@ class HookedBuckets final : public ReducerFeature {
       return finish();
     }();
     if (!result.defined() || result.numel() != buffer.numel() || result.scalar_type() != buffer.scalar_type() ||
-        result.layout() != at::kStrided || !result.device().is_cpu())
+        result.layout() != at::kStrided || result.device() != buffer.device())
       core.end_group("the hook " + core.options.hook->name() + " returned " + describe(result) + " for bucket " +
                          std::to_string(bucket.contents.index) + ", which is " + describe(buffer) +
                          " (the gradients of " + bucket.contents.names.front() +
                          (bucket.contents.names.size() > 1 ? " to " + bucket.contents.names.back() : std::string()) +
                          ")",
-                     "return a tensor of the size and type of bucket.buffer, or that itself");
+                     "return a tensor of the size and type of bucket.buffer on its device, or that itself");
     if (result.data_ptr() != buffer.data_ptr()) buffer.copy_(result.view({buffer.numel()}));
     core.finite.check_averages_of_hook(core.parameters, bucket);
   }

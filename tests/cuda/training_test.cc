@@ -1,0 +1,354 @@
+// Data parallel training, optimizers and clipping on a GPU, on the doubles of the CUDA runtime and of LibTorch's
+// device: they give what they give on the CPU.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <torch/nn.h>
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/worlds.h"
+#include "tests/harness/checkpoints.h"
+#include "tests/harness/ranks.h"
+#include "tutti/checkpoint/checkpointer.h"
+#include "tutti/parallel/data_parallel/data_parallel.h"
+#include "tutti/parallel/data_parallel/hooks/compression.h"
+#include "tutti/parallel/data_parallel/hooks/power_sgd.h"
+#include "tutti/parallel/data_parallel/precision/loss_scaler.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
+#include "tutti/parallel/optim/optimizer.h"
+#include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/parallel/recompute.h"
+#include "tutti/parallel/sync_batch_norm.h"
+#include "tutti/tensor/module_state.h"
+
+namespace tutti::test {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::HasSubstr;
+using Tensors = std::vector<at::Tensor>;
+
+const at::Device kCpu(at::kCPU);
+
+at::Device gpu_of(const Group& world) { return at::Device(world.device()); }
+
+Tensors on_cpu(const Tensors& tensors) {
+  Tensors copies;
+  for (const at::Tensor& tensor : tensors) copies.push_back(tensor.detach().cpu().clone());
+  return copies;
+}
+
+void check_close(const Tensors& mine, const Tensors& expected, const std::string& what, double tolerance = 1e-12) {
+  check(mine.size() == expected.size(), what, ": ", mine.size(), " tensors, expected ", expected.size());
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    check(at::allclose(mine[i], expected[i], tolerance, tolerance), what, ", tensor ", i,
+          ": the greatest difference is ", (mine[i] - expected[i]).abs().max().item<double>());
+}
+
+nn::Sequential make_net(at::Device device) {
+  nn::Sequential net(nn::Linear(20, 32), nn::BatchNorm1d(32), nn::ReLU(), nn::Linear(32, 10));
+  net->to(device, at::kDouble);
+  return net;
+}
+
+struct Training {
+  UpdateRule rule = SgdOptions{.lr = 0.1, .momentum = 0.9};
+  DataParallelOptions options{};
+  double max_norm = 0, max_value = 0;  // 0: not clipped
+  bool syncs_norms = false;
+};
+
+nn::Sequential seeded_net(const Group& world, at::Device device) {
+  at::manual_seed(7 + world.rank());
+  nn::Sequential net = make_net(kCpu);
+  net->to(device);
+  return net;
+}
+
+// A model in training on a device. Ranks begin with other weights, and have other samples.
+struct Trainee {
+  Trainee(const Group& world, at::Device on, const Training& how)
+      : training(how),
+        device(on),
+        net(seeded_net(world, device)),
+        synced(training.syncs_norms ? std::optional(sync_batch_norms(net.ptr(), world)) : std::nullopt),
+        ddp(net, world, training.options),
+        optimizer(*net, training.rule),
+        x(at::randn({8, 20}, at::kDouble).to(device)),
+        y(at::randint(10, {8}, at::kLong).to(device)) {}
+
+  void step() {
+    optimizer.zero_grad();
+    losses.push_back(nn::functional::cross_entropy(ddp.forward(x), y));
+    losses.back().backward();
+    ddp.finish();
+    if (training.max_norm > 0)
+      norms.push_back(at::scalar_tensor(optimizer.clip_grad_norm(training.max_norm).norm, at::kDouble));
+    if (training.max_value > 0) optimizer.clip_grad_value(training.max_value);
+    optimizer.step();
+  }
+
+  // Losses, weights, buffers and norms.
+  Tensors results() const {
+    Tensors all = losses;
+    for (const Tensors& more : {net->parameters(), net->buffers()}) all.insert(all.end(), more.begin(), more.end());
+    for (const at::Tensor& tensor : all) check(tensor.device() == device, "a result is on ", tensor.device().str());
+    all.insert(all.end(), norms.begin(), norms.end());
+    return on_cpu(all);
+  }
+
+  const Training training;
+  const at::Device device;
+  nn::Sequential net;
+  std::optional<SyncedBatchNorms> synced;
+  DataParallel<nn::SequentialImpl> ddp;
+  Optimizer optimizer;
+  at::Tensor x, y;
+  Tensors losses{}, norms{};
+};
+
+Tensors train(const Group& world, at::Device device, const Training& training) {
+  Trainee trainee(world, device, training);
+  for (int step = 0; step < 3; ++step) trainee.step();
+  return trainee.results();
+}
+
+void expect_in_world(const RankBody& body, int size = 2) {
+  EXPECT_EQ(describe(run_processes(size, body, with_gpus(kStaged))), "");
+}
+
+TEST(TrainingOnGpus, EveryRuleStepsAsOnTheCpu) {
+  const std::vector<UpdateRule> rules = {
+      SgdOptions{.lr = 0.1},
+      SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01},
+      SgdOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true},
+      AdamOptions{.weight_decay = 0.01},
+      AdamOptions{.amsgrad = true},
+      AdamWOptions{},
+      AdagradOptions{.lr_decay = 0.1, .initial_accumulator_value = 0.2},
+      LionOptions{.weight_decay = 0.1},
+  };
+  expect_in_world([&](Group& world) {
+    for (const UpdateRule& rule : rules) {
+      const Training training{.rule = rule};
+      check_close(train(world, gpu_of(world), training), train(world, kCpu, training), to_string(rule));
+    }
+  });
+}
+
+TEST(TrainingOnGpus, MuonStepsMatrices) {
+  expect_in_world(
+      [](Group& world) {
+        const auto step = [](at::Device device) {
+          at::manual_seed(3);
+          const at::Tensor weight = at::randn({12, 20}, at::kDouble).to(device).requires_grad_();
+          weight.mutable_grad() = at::randn({12, 20}, at::kDouble).to(device);
+          Muon muon({weight});
+          muon.step();
+          return on_cpu({weight});
+        };
+        check_close(step(gpu_of(world)), step(kCpu), "Muon", 1e-9);
+      },
+      1);
+}
+
+TEST(TrainingOnGpus, GradientsAreAveragedHoweverTheyArePacked) {
+  std::vector<std::pair<std::string, Training>> ways(6);
+  ways[0].first = "one by one, in place", ways[0].second.options.in_place_bytes = 0;
+  ways[1].first = "packed", ways[1].second.options.in_place_bytes = std::size_t(-1);
+  ways[2].first = "views of buckets", ways[2].second.options.gradient_as_bucket_view = true;
+  ways[3].first = "within backward()", ways[3].second.options.overlap = Overlap::kOn;
+  ways[4].first = "small buckets, within backward()", ways[4].second.options.overlap = Overlap::kOn;
+  ways[4].second.options.first_bucket_bytes = 256, ways[4].second.options.bucket_cap_mb = mebibytes(256);
+  ways[5].first = "checked on each rank", ways[5].second.options.finite_check = FiniteCheck::kReport;
+  for (auto& [name, training] : ways) training.max_norm = 0.5, training.max_value = 0.02;
+  expect_in_world(
+      [&](Group& world) {
+        for (const auto& [name, training] : ways)
+          check_close(train(world, gpu_of(world), training), train(world, kCpu, training), name);
+      },
+      3);
+}
+
+TEST(TrainingOnGpus, HooksGetBucketsOfTheDevice) {
+  expect_in_world([](Group& world) {
+    const auto check_hook = [&](const auto& make_hook, double tolerance) {
+      Training training;
+      training.options.hook = make_hook();
+      const Tensors on_gpu = train(world, gpu_of(world), training);
+      training.options.hook = make_hook();
+      check_close(on_gpu, train(world, kCpu, training), training.options.hook->name(), tolerance);
+    };
+    check_hook(bf16_compression, 1e-2);
+    check_hook([] { return std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2}); }, 1e-9);
+  });
+}
+
+TEST(TrainingOnGpus, BatchesAreNormalisedOverAllRanks) {
+  expect_in_world([](Group& world) {
+    const Training training{.syncs_norms = true};
+    check_close(train(world, gpu_of(world), training), train(world, kCpu, training), "sync_batch_norms");
+  });
+}
+
+TEST(TrainingOnGpus, WhatIsRecomputedDropsTheSameElements) {
+  expect_in_world(
+      [](Group& world) {
+        const auto gradient = [&](bool recomputed) {
+          at::manual_seed(5);
+          const at::Tensor x = at::ones({64, 64}, gpu_of(world)).requires_grad_();
+          const auto drop = [](const at::Tensor& in) { return at::dropout(in, 0.5, true); };
+          (recomputed ? recompute(drop, x) : drop(x)).sum().backward();
+          return on_cpu({x.grad()});
+        };
+        check_close(gradient(true), gradient(false), "the gradient of dropout");
+      },
+      1);
+}
+
+// Its first layer is on the CPU.
+class TwoDevices : public nn::Module {
+ public:
+  explicit TwoDevices(at::Device device)
+      : first(register_module("first", nn::Linear(5, 7))), second(register_module("second", nn::Linear(7, 3))) {
+    to(at::kDouble);
+    second->to(device);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return second->forward(first->forward(x).to(second->weight.device()).tanh());
+  }
+  nn::Linear first, second;
+};
+
+TEST(TrainingOnGpus, AModelMayBeOnTwoDevices) {
+  expect_in_world([](Group& world) {
+    const auto train_on = [&](at::Device device) {
+      at::manual_seed(2 + world.rank());
+      const auto net = std::make_shared<TwoDevices>(device);
+      const at::Tensor x = at::randn({6, 5}, at::kDouble);
+      DataParallel ddp(net, world);
+      AdamW optimizer(*net);
+      for (int step = 0; step < 3; ++step) {
+        optimizer.zero_grad();
+        ddp.forward(x).square().sum().backward();
+        ddp.finish();
+        optimizer.clip_grad_norm(0.1);
+        optimizer.step();
+      }
+      return on_cpu(net->parameters());
+    };
+    check_close(train_on(gpu_of(world)), train_on(kCpu), "weights");
+  });
+}
+
+TEST(TrainingOnGpus, ACheckpointContinuesOnTheOtherDevice) {
+  const TemporaryFolder folder;
+  expect_in_world([&](Group& world) {
+    const Training training{.rule = AdamOptions{}};
+    const Tensors expected = train(world, kCpu, training);
+    for (const bool begins_on_gpu : {true, false}) {
+      const CheckpointerOptions options{.folder = folder.path() + (begins_on_gpu ? "/gpu" : "/cpu"), .interval = 1};
+      {
+        Trainee trainee(world, begins_on_gpu ? gpu_of(world) : kCpu, training);
+        Checkpointer checkpoints(world, options);
+        checkpoints.add("model", *trainee.net);
+        checkpoints.add("optimizer", trainee.optimizer);
+        checkpoints.resume();
+        for (int step = 1; step <= 2; ++step) trainee.step(), checkpoints.after(step);
+        checkpoints.finish();
+      }
+      Trainee trainee(world, begins_on_gpu ? kCpu : gpu_of(world), training);
+      Checkpointer checkpoints(world, options);
+      checkpoints.add("model", *trainee.net);
+      checkpoints.add("optimizer", trainee.optimizer);
+      check(checkpoints.resume().step == 2, "the checkpoint is not of step 2");
+      trainee.step();
+      check_close(trainee.results(), Tensors(expected.begin() + 2, expected.end()), "step 3");
+    }
+  });
+}
+
+TEST(TrainingOnGpus, ANaNIsNamed) {
+  expect_in_world([](Group& world) {
+    for (const FiniteCheck check_kind : {FiniteCheck::kInReduction, FiniteCheck::kReport}) {
+      nn::Sequential net = make_net(gpu_of(world));
+      DataParallel ddp(net, world, {.finite_check = check_kind});
+      at::Tensor x = at::randn({8, 20}, at::kDouble);
+      if (world.rank() == 1) x[3][4] = std::numeric_limits<double>::quiet_NaN();
+      ddp.forward(x.to(gpu_of(world))).sum().backward();
+      const std::string sentence = sentence_of([&] { ddp.finish(); });
+      check(ddp.non_finite().has_value(), "no NaN was found");
+      if (check_kind == FiniteCheck::kReport)
+        check(ddp.non_finite()->rank == 1, "the NaN is said to be of rank ", ddp.non_finite()->rank);
+      else
+        expect_words(sentence, "NaN");
+    }
+  });
+}
+
+TEST(TrainingOnGpus, ALossScalerSkipsTheStepOfAnInfinity) {
+  expect_in_world([](Group& world) {
+    nn::Sequential net(nn::Linear(4, 2));
+    net->to(gpu_of(world));
+    DataParallel ddp(net, world, {.finite_check = FiniteCheck::kReport});
+    LossScaler scaler(ddp.reducer(), {.initial_scale = 1024});
+    Sgd optimizer(*net);
+    const auto step = [&](float factor) {
+      ddp.zero_grad();
+      scaler.scale(ddp.forward(at::ones({1, 4}, gpu_of(world))).sum() * factor).backward();
+      ddp.finish();
+      const bool stepped = scaler.step(optimizer);
+      scaler.update();
+      return stepped;
+    };
+    check(!step(world.rank() == 1 ? std::numeric_limits<float>::infinity() : 1), "a step with an infinity");
+    check(scaler.scale() == 512, "the scale is ", scaler.scale());
+    check(step(1), "a step without one");
+    check_close(on_cpu({net->parameters()[0].grad()}), {at::ones({2, 4})}, "the gradient", 1e-6);
+  });
+}
+
+TEST(TrainingOnGpus, NormsOfHugeGradientsAreFinite) {
+  expect_in_world(
+      [](Group& world) {
+        const auto norm_on = [](at::Device device, double value) {
+          at::Tensor weight = at::zeros({10}, at::kDouble).to(device).requires_grad_();
+          weight.mutable_grad() = at::full({10}, value, at::kDouble).to(device);
+          const std::vector<NamedTensor> parameters = {{"weight", weight}};
+          return clip_grad_norm(parameters, 1);
+        };
+        for (const double value : {0.25, 1e200, std::numeric_limits<double>::infinity()}) {
+          const GradientNorm mine = norm_on(gpu_of(world), value), expected = norm_on(kCpu, value);
+          check(mine.non_finite == expected.non_finite, "of ", value, ": ", mine.non_finite);
+          check(!expected.finite() || std::abs(mine.norm / expected.norm - 1) < 1e-12, "of ", value, ": ", mine.norm);
+        }
+      },
+      1);
+}
+
+TEST(TrainingOnGpus, ModelsOnOtherKindsOfDevicesAreRejected) {
+  expect_in_world([](Group& world) {
+    nn::Sequential net = make_net(world.rank() == 0 ? kCpu : gpu_of(world));
+    expect_words(sentence_of([&] { DataParallel ddp(net, world); }), "on cuda");
+  });
+}
+
+TEST(TrainingOnGpus, WhatWorksOnTheCpuAloneSaysSo) {
+  expect_in_world([](Group& world) {
+    nn::Sequential net = make_net(gpu_of(world));
+    expect_words(sentence_of([&] { DataParallel ddp(net, world, {.autocast = DType::kBF16}); }),
+                 "DataParallelOptions::autocast works on the CPU alone; parameter 0.weight is f64[32, 20] on cuda:");
+    expect_words(sentence_of([&] { DataParallel ddp(net, world, {.logical_ranks = 2}); }),
+                 "DataParallelOptions::logical_ranks works on the CPU alone");
+    DataParallel ddp(net, world);
+    expect_words(sentence_of([&] { ShardedOptimizer optimizer(ddp.reducer(), SgdOptions{}); }), "is not on the CPU");
+    expect_words(sentence_of([&] { FullySharded sharded(net, world); }), "is not on the CPU");
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test
