@@ -56,7 +56,7 @@ constexpr long kSharedSlack = 16 << 20;  // holes in the heap that ranks share
 constexpr double kStrangersPatience = 60;
 
 struct Footprint {
-  long resident = 0;  // bytes
+  long resident = 0;  // bytes, of this process alone
   long heap = 0;      // of them, allocated and not freed; 0: the allocator does not tell
   long shared = 0;    // bytes of the heap that ranks share
   long descriptors = 0, threads = 0;
@@ -72,9 +72,9 @@ Footprint footprint(const Group& world) {
   Footprint now;
   ::malloc_trim(0);  // pages that the allocator keeps are no leak
   std::ifstream statm("/proc/self/statm");
-  long total = 0;
-  statm >> total >> now.resident;
-  now.resident *= 4096;
+  long total = 0, resident = 0, of_files = 0;  // pages; memory that ranks share counts as files, as `shared` below
+  statm >> total >> resident >> of_files;
+  now.resident = (resident - of_files) * 4096;
 #if !TUTTI_ASAN && !TUTTI_TSAN
   const auto allocated = ::mallinfo2();
   now.heap = long(allocated.uordblks + allocated.hblkhd);
