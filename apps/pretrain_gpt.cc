@@ -95,7 +95,7 @@ tutti::gpt::Options choose(const tutti::Group& world, const tutti::cli::Pretrain
 int train(const tutti::cli::OptionParser& line, const tutti::cli::PretrainGptCommand& command) {
   using namespace tutti;
   Options options;
-  options.engine = command.backend;
+  options.engine = cli::engine_of(command.backend);
   options.collective_timeout = command.collective_timeout;
   const auto world = init(options);
   agree_on(world, "the ranks were started differently", line.compared(), "start all ranks with the same options")
@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
   table.checks.emplace_back([&](const OptionTexts&) { return check(command); });
   return run_training_program(argc, argv,
                               {"pretrain_gpt",
-                               "Pre-trains a GPT as Megatron-LM does, on CPUs; on several ranks under tutti run, "
+                               "Pre-trains a GPT as Megatron-LM does; on several ranks under tutti run, "
                                "torchrun, mpirun or srun.",
                                kFooter},
                               std::move(table), [&](const OptionParser& line) { return train(line, command); });

@@ -15,6 +15,7 @@
 #include "tutti/models/dlrm/training.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/rank_device.h"
 
 namespace {
 
@@ -76,7 +77,7 @@ int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& opti
   const auto architecture =
       dlrm::architecture_of(options.architecture, shape.dense_features, shape.rows, sources.where).or_throw();
   Options init_options;
-  init_options.engine = options.backend;
+  init_options.engine = cli::engine_of(options.backend);
   const auto world = init(init_options);
   auto compared = line.compared();
   compared.emplace_back("DLRM_ALLTOALL_IMPL", env("DLRM_ALLTOALL_IMPL").value_or("alltoall"));
@@ -88,7 +89,7 @@ int train(const tutti::cli::OptionParser& line, const tutti::dlrm::Options& opti
                              options.backend.empty() ? "tutti" : options.backend));
   }
   report_exchange(world, options, printer);
-  printer.line("Using CPU...");
+  printer.line(rank_device(world, options.device).is_cpu() ? "Using CPU..." : "Using 1 GPU(s)...");
   const auto result = dlrm::run(world, options, architecture, sources, checkpoints);
   if (!result.training.stopped && options.report.json && world.rank() == 0) print_json(world, options, result);
   return exit_code(result.training);

@@ -112,6 +112,15 @@ Setter value(std::function<Status(const std::string& name, const std::string& te
           }};
 }
 
+Option device_option(std::string& device, Rules rules) {
+  return {"--device",
+          "NAME",
+          "cpu",
+          "where to train: cpu, cuda, or auto (cuda if every rank has a GPU)",
+          choice(device, {"cpu", "cuda", "auto"}),
+          std::move(rules)};
+}
+
 Setter words(std::function<Status(const std::string& name, const std::vector<std::string>& words)> set) {
   return {Setter::Takes::kWords, [set = std::move(set)](const std::string& name, const std::vector<std::string>& words,
                                                         bool) { return words.empty() ? Status() : set(name, words); }};

@@ -189,6 +189,11 @@ Setter choice(T& target, std::vector<std::string> names) {
     return {};
   });
 }
+// --device, as rank_device() has it.
+Option device_option(std::string& device, Rules rules);
+// Of a backend as other programs name it: nccl carries GPU memory, and tutti the rest.
+inline std::string engine_of(const std::string& backend) { return backend == "nccl" ? "cuda:nccl" : backend; }
+
 // One of `known`, by name.
 template <class T>
 Setter choice_of(T& target, std::vector<std::pair<std::string, T>> known) {

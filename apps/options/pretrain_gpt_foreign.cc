@@ -11,7 +11,7 @@ constexpr const char* kTrace = "--trace FILE.json";
 constexpr const char* kTensorboard = "--tensorboard-dir DIR";
 constexpr const char* kConvert = "tutti ckpt import, tutti ckpt reshard";
 
-constexpr const char* kCuda = "it chooses among CUDA kernels, and pretrain_gpt computes on CPUs";
+constexpr const char* kCuda = "it chooses among CUDA kernels of Megatron-LM, which are not here";
 constexpr const char* kCudaMemory = "it is about CUDA's allocator";
 constexpr const char* kExperts = "there are no mixtures of experts";
 constexpr const char* kAlways = "it is always on";
@@ -39,7 +39,7 @@ const std::vector<ForeignOption>& options_of_megatron() {
       {"--expert-tensor-parallel-size", true, kExperts, kDrop},
       {"--num-experts", true, kExperts, kDrop},
       {"--moe-router-topk", true, kExperts, kDrop},
-      {"--fp8-format", true, "there is no f8 arithmetic on CPUs", "--bf16"},
+      {"--fp8-format", true, "there is no f8 arithmetic", "--bf16"},
       {"--decoupled-lr", true, kTwoRates, kDrop},
       {"--decoupled-min-lr", true, kTwoRates, kDrop},
       {"--pipeline-model-parallel-layout", true, "stages are given by the layers of the first and of the last one",

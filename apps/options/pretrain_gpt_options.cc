@@ -45,6 +45,11 @@ bool recomputes_layers(Texts texts) { return !texts.is("--recompute-granularity"
 constexpr const char* kConstant = "with --lr-decay-style constant";
 constexpr const char* kNoTimers = "without --timing-log-level 1 or 2";
 bool resumes_path(Texts texts) { return texts.is_active("--resume") && !texts.is("--resume", "never"); }
+const Condition kNcclOnCpus = {"--distributed-backend nccl", [](Texts texts) {
+                                 return texts.is("--distributed-backend", "nccl") && texts.is("--device", "cpu");
+                               }};
+const Condition kMeasuresCpus = {"--parallel auto (measured)",
+                                 [](Texts texts) { return texts.is("--parallel", "auto") && !texts.has("--cluster"); }};
 const Condition kLoads = {"--load", [](Texts texts) { return texts.has("--load") || resumes_path(texts); }};
 
 // ---- Setters
@@ -125,6 +130,8 @@ OptionGroup model(PretrainGptCommand& command) {
       {"--hysteresis", "N", "", "number of infinities at which the loss scale begins to be halved (2)", text_only(),
        needs("--fp16", "", "drop it") + excludes("--loss-scale", kFixedScale)},
       {"--fp64", "", "", "compute in f64, to compare grids of ranks", flag_only()},
+      device_option(o.device,
+                    excludes(kMeasuresCpus, "add --cluster NAME: without it --parallel auto measures the CPUs")),
       {"--deterministic-mode", "", "", "use one compute thread and deterministic operators only",
        flag(o.deterministic)}};
   group.options.insert(group.options.end(), more.begin(), more.end());
@@ -295,9 +302,9 @@ OptionGroup ranks(PretrainGptCommand& command) {
        {"--context-parallel-size", "N", "1", "ranks that each sequence is sharded over (ring attention)",
         whole(p.grid.context, 1, kMostInt)},
        {"--use-tp-pp-dp-mapping", "", "", "number the ranks in the order tensor, pipeline, data", flag_only()},
-       {"--distributed-backend", "NAME", "tutti", "communication backend: tutti, gloo or mpi",
-        choice(command.backend, {"tutti", "gloo", "mpi"}),
-        rejects("--distributed-backend nccl", "pretrain_gpt computes on CPUs", "tutti, gloo or mpi")},
+       {"--distributed-backend", "NAME", "", "communication backend: tutti (default), gloo, mpi, or nccl for GPUs",
+        choice(command.backend, {"tutti", "gloo", "mpi", "nccl"}),
+        rejects(kNcclOnCpus, "NCCL is for GPUs", "add --device cuda, or give tutti, gloo or mpi")},
        {"--distributed-timeout-minutes", "X", "10", "longest wait for another rank",
         timeout(command.collective_timeout)},
        {"--recompute-granularity", "KIND", "",

@@ -1,5 +1,5 @@
 #pragma once
-// The options of pretrain_gpt: those of Megatron-LM that mean something on CPUs, and Tutti's. Without LibTorch.
+// The options of pretrain_gpt: those of Megatron-LM that mean something here, and Tutti's. Without LibTorch.
 #include <memory>
 #include <string>
 #include <vector>

@@ -291,7 +291,7 @@ TEST(PretrainGptOptions, AllThatIsRejectedIsListedAtOnce) {
   EXPECT_THAT(text, HasSubstr("5 options are not supported:\n  --"));
   for (const char* rejected :
        {"--apply-layernorm-1p:", "--decoupled-lr:", "--decoupled-min-lr:", "--calculate-per-token-loss:",
-        "--fp8-format: there is no f8 arithmetic on CPUs (hint: --bf16)"})
+        "--fp8-format: there is no f8 arithmetic (hint: --bf16)"})
     EXPECT_THAT(text, HasSubstr(std::string("\n  ") + rejected));
 }
 
@@ -323,7 +323,7 @@ TEST(PretrainGptOptions, UnknownOptionsAreListedWithTheRejectedOnes) {
   EXPECT_THAT(mistake.detail,
               AllOf(HasSubstr("unknown options:\n  --no-such (hint: pretrain_gpt --help lists the options)\n  "
                               "--num-layer (hint: did you mean --num-layers?)"),
-                    HasSubstr("\n--fp8-format is not supported: there is no f8 arithmetic on CPUs (hint: --bf16)")));
+                    HasSubstr("\n--fp8-format is not supported: there is no f8 arithmetic (hint: --bf16)")));
 }
 
 TEST(PretrainGptOptions, UnknownOptionsAreFoundBehindOtherWords) {
@@ -338,11 +338,15 @@ TEST(PretrainGptOptions, UnknownOptionsAreFoundBehindOtherWords) {
 }
 
 TEST(PretrainGptOptions, NcclIsListedWithTheOtherRejectedOptions) {
-  EXPECT_THAT(
-      refusal("--distributed-backend nccl --fp8-format hybrid"),
-      AllOf(HasSubstr("2 options are not supported:\n  --"), HasSubstr("\n  --fp8-format: there is no f8"),
-            HasSubstr("\n  --distributed-backend nccl: pretrain_gpt computes on CPUs (hint: tutti, gloo or mpi)")));
+  EXPECT_THAT(refusal("--distributed-backend nccl --fp8-format hybrid"),
+              AllOf(HasSubstr("2 options are not supported:\n  --"), HasSubstr("\n  --fp8-format: there is no f8"),
+                    HasSubstr("\n  --distributed-backend nccl: NCCL is for GPUs (hint: add --device cuda, or give "
+                              "tutti, gloo or mpi)")));
   EXPECT_THAT(refusal("--distributed-backend nccl"), HasSubstr("--distributed-backend nccl is not supported: "));
+  EXPECT_EQ(refusal("--distributed-backend nccl --device cuda"), "accepted");
+  for (const char* device : {"cuda", "auto"})
+    EXPECT_THAT(refusal(std::string("--parallel auto --global-batch-size 8 --device ") + device),
+                HasSubstr("add --cluster NAME"));
 }
 
 TEST(PretrainGptOptions, TokenizerOptionsThatMegatronHasAreAnswered) {

@@ -13,8 +13,15 @@ namespace {
 using dlrm::Options, dlrm::WeightedPooling;
 
 constexpr const char* kPlainTables = "drop one of the two: with --qr-flag and --md-flag tables are not plain rows";
+constexpr const char* kQuantizedOnCpus = "drop one of the two: quantized MLPs compute on CPUs";
 constexpr const char* kLearnsNothing = "drop one of the two: inference learns nothing that could be saved";
 
+const Condition kOnCpus = {
+    "--device cpu", [](const OptionTexts& texts) { return texts.is_given("--device") && texts.is("--device", "cpu"); }};
+const Condition kNcclOnCpus = {"--dist-backend nccl", [](const OptionTexts& texts) {
+                                 return texts.is("--dist-backend", "nccl") && texts.is("--device", "cpu") &&
+                                        !texts.is_given("--use-gpu");
+                               }};
 const Condition kResumesPath = {"--resume (a path)", [](const OptionTexts& texts) {
                                   return texts.is_active("--resume") && !texts.is("--resume", "never");
                                 }};
@@ -179,7 +186,9 @@ OptionGroup testing(Options& o) {
         whole(o.training.test_batch, -1)},
        {"--test-num-workers", "N", "-1", "batches read ahead; -1: as in training",
         whole(o.data.test_workers, -1, 1024)},
-       {"--quantize-mlp-with-bit", "N", "32", "inference: 8, 16 or 32", bits(o.inference.mlp_bits, {"8", "16", "32"})},
+       {"--quantize-mlp-with-bit", "N", "32", "inference: 8, 16 or 32", bits(o.inference.mlp_bits, {"8", "16", "32"}),
+        excludes("--use-gpu", kQuantizedOnCpus) + excludes("--device cuda", kQuantizedOnCpus) +
+            excludes("--device auto", kQuantizedOnCpus)},
        {"--quantize-emb-with-bit", "N", "32", "inference: 4, 8 or 32", bits(o.inference.table_bits, {"4", "8", "32"}),
         excludes("--qr-flag", kPlainTables) + excludes("--md-flag", kPlainTables)},
        {"--mlperf-acc-threshold", "X", "0", "stop at this accuracy (0.789)", real(o.report.accuracy_threshold, 0, 1)},
@@ -239,9 +248,12 @@ OptionGroup ranks(Options& o) {
         "keep tables in mapped files in this folder, so that they can be larger than memory", text(o.placement.folder)},
        {"--table-cache", "BYTES", "", "with --table-folder: memory of a rank for the most used rows (1GiB)",
         size_in_bytes(o.placement.cached_bytes)},
-       {"--dist-backend", "NAME", "", "communication backend: tutti (default), gloo or mpi",
-        choice(o.backend, {"tutti", "gloo", "mpi"}),
-        rejects("--dist-backend nccl", "train_dlrm computes on CPUs", "tutti, gloo or mpi")},
+       device_option(o.device, {}),
+       {"--use-gpu", "", "", "compute the MLPs on a GPU, as --device cuda; tables stay in the memory of the host",
+        flag_only(), excludes(kOnCpus, "drop one of the two") + excludes("--device auto", "drop one of the two")},
+       {"--dist-backend", "NAME", "", "communication backend: tutti (default), gloo, mpi, or nccl for GPUs",
+        choice(o.backend, {"tutti", "gloo", "mpi", "nccl"}),
+        rejects(kNcclOnCpus, "NCCL is for GPUs", "add --use-gpu, or give tutti, gloo or mpi")},
        {"--no-shared-tables", "", "", "exchange rows by messages on one host too, as between hosts",
         flag(o.placement.links_only)}}};
 }
@@ -252,19 +264,19 @@ const std::vector<ForeignOption>& foreign() {
       {"--activation-function", true,
        "hidden layers are ReLU and the last one is a sigmoid, as dlrm_s_pytorch.py has them whatever this option says",
        "drop it", "relu"},
-      {"--sync-dense-params", true, "it is about several GPUs of one process, and train_dlrm runs on CPUs",
+      {"--sync-dense-params", true, "it is about several GPUs of one process, and a rank of train_dlrm has one",
        "drop it; ranks always have equal MLPs"},
       {"--dataset-multiprocessing", true, "train_dlrm does not read text", "tutti data criteo uses all cores"},
       {"--data-randomize", true, "samples are in the order in which tutti data criteo has written them",
        "give it to tutti data criteo as --randomize"},
       {"--save-onnx", false, "there is no ONNX export",
        "--save-model writes safetensors, which Python reads; examples/dlrm_score scores from them in C++"},
-      {"--use-gpu", false, "train_dlrm keeps its tables in the memory of hosts and computes its MLPs there", "drop it"},
   };
   return options;
 }
 
-Status check(Options& options, const OptionTexts&) {
+Status check(Options& options, const OptionTexts& texts) {
+  if (texts.is_given("--use-gpu")) options.device = "cuda";
   const auto exchange = env("DLRM_ALLTOALL_IMPL").value_or("alltoall");
   options.placement.exchange =
       TableExchange(TUTTI_TRY(choose("DLRM_ALLTOALL_IMPL", exchange, {"alltoall", "scatter", "scatter_list"})));

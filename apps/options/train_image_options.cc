@@ -12,6 +12,8 @@ constexpr const char* kLogicalOrder =
 constexpr const char* kNeedsCheck =
     "drop --check-gradients: gradients overflow in f16, and a step that overflows is skipped";
 
+constexpr const char* kLogicalOnGpu = "drop one of the two: logical ranks work on the CPU alone";
+
 const Condition kShardedInStage1 = {"--sharded on (stage 1)", [](const OptionTexts& texts) {
                                       return texts.is("--sharded", "on") && texts.is("--stage", "1");
                                     }};
@@ -66,6 +68,7 @@ OptionGroup data_options(TrainImageCommand& command) {
 OptionGroup model_options(ImageTrainingOptions& t) {
   return {"Model",
           {{"--model", "NAME", "cnn", "cnn (1.2 M parameters) or mlp (20 M)", choice(t.model, {"cnn", "mlp"})},
+           device_option(t.device, excludes("--logical-ranks", kLogicalOnGpu)),
            {"--dropout", "P", "0", "dropout probability before the later linear layers", real(t.dropout, 0, 1)},
            {"--seed", "N", "0", "seed of weights, order of samples, and dropout",
             whole(t.seed, 0, std::numeric_limits<std::int64_t>::max())}}};
@@ -132,7 +135,7 @@ OptionGroup speed_options(ImageTrainingOptions& t) {
         choice_of<Overlap>(t.parallel.overlap,
                            {{"auto", Overlap::kAuto}, {"on", Overlap::kOn}, {"off", Overlap::kOff}})},
        {"--sharded", "WHEN", "auto",
-        "shard the optimizer: each rank updates its part of large weights: auto (on one host), on, off",
+        "shard the optimizer: each rank updates its part of large weights: auto (on the CPUs of one host), on, off",
         choice_of<Sharding>(t.sharding, {{"auto", Sharding::kAuto}, {"on", Sharding::kOn}, {"off", Sharding::kOff}}),
         excludes(kShardedInStage1, "--overlap on",
                  "drop --overlap on, or give --stage 2: stage 1 averages gradients after the backward pass")},

@@ -21,6 +21,7 @@
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/parallel/parallelize.h"
 #include "tutti/parallel/recompute.h"
 #include "tutti/parallel/sync_batch_norm.h"
 #include "tutti/tensor/module_state.h"
@@ -117,8 +118,8 @@ Tensors train(const Group& world, at::Device device, const Training& training) {
   return trainee.results();
 }
 
-void expect_in_world(const RankBody& body, int size = 2) {
-  EXPECT_EQ(describe(run_processes(size, body, with_gpus(kStaged))), "");
+void expect_in_world(const RankBody& body, int size = 2, const char* engine = kStaged) {
+  EXPECT_EQ(describe(run_processes(size, body, with_gpus(engine))), "");
 }
 
 TEST(TrainingOnGpus, EveryRuleStepsAsOnTheCpu) {
@@ -192,6 +193,212 @@ TEST(TrainingOnGpus, BatchesAreNormalisedOverAllRanks) {
   expect_in_world([](Group& world) {
     const Training training{.syncs_norms = true};
     check_close(train(world, gpu_of(world), training), train(world, kCpu, training), "sync_batch_norms");
+  });
+}
+
+// Three steps of an optimizer whose state the ranks divide; the weights afterwards.
+Tensors train_sharded(const Group& world, at::Device device, const DataParallelOptions& parallel, int stage,
+                      double max_norm) {
+  nn::Sequential net = seeded_net(world, device);
+  DataParallel ddp(net, world, parallel);
+  ShardedOptimizer optimizer(ddp.reducer(), AdamWOptions{}, {.stage = stage});
+  const at::Tensor x = at::randn({8, 20}, at::kDouble).to(device), y = at::randint(10, {8}, at::kLong).to(device);
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    nn::functional::cross_entropy(ddp.forward(x), y).backward();
+    if (max_norm > 0) optimizer.clip_grad_norm(max_norm);
+    optimizer.step();
+  }
+  return on_cpu(net->parameters());
+}
+
+TEST(TrainingOnGpus, ShardedOptimizersStepAsOnTheCpu) {
+  expect_in_world(
+      [](Group& world) {
+        for (const std::size_t in_place_bytes : {0, 1 << 20})
+          for (const int stage : {1, 2})
+            for (const double max_norm : {0.0, 0.05}) {
+              const DataParallelOptions options{.in_place_bytes = in_place_bytes};
+              check_close(train_sharded(world, gpu_of(world), options, stage, max_norm),
+                          train_sharded(world, kCpu, options, stage, max_norm),
+                          "stage " + std::to_string(stage) + ", clipped to " + std::to_string(max_norm));
+            }
+      },
+      3);
+}
+
+TEST(TrainingOnGpus, AShardedOptimizerOfOneRankStepsAsOnTheCpu) {
+  expect_in_world(
+      [](Group& world) {
+        check_close(train_sharded(world, gpu_of(world), {}, 1, 0.05), train_sharded(world, kCpu, {}, 1, 0.05),
+                    "weights");
+      },
+      1);
+}
+
+// The losses of three steps of a model whose weights the ranks divide, and its weights afterwards.
+Tensors train_fully_sharded(const Group& world, at::Device device, const FullyShardedOptions& options,
+                            bool by_sharded_optimizer) {
+  at::manual_seed(7 + world.rank());
+  nn::Sequential net(nn::Linear(20, 33), nn::ReLU(), nn::Linear(33, 33), nn::Tanh(), nn::Linear(33, 10));
+  net->to(options.mixed_precision.param_dtype ? at::kFloat : at::kDouble);
+  net->to(device);
+  const at::Tensor x = at::randn({8, 20}, at::kDouble).to(device, net->parameters()[0].scalar_type());
+  const at::Tensor y = at::randint(10, {8}, at::kLong).to(device);
+  FullySharded sharded(net, world, options);
+  std::optional<ShardedOptimizer> of_shards;
+  std::optional<Optimizer> of_tensors;
+  if (by_sharded_optimizer)
+    of_shards.emplace(sharded, AdamWOptions{});
+  else
+    of_tensors.emplace(sharded.named_parameters(), AdamWOptions{});
+  Tensors results;
+  for (int step = 0; step < 3; ++step) {
+    results.push_back(nn::functional::cross_entropy(sharded.forward(x).to(at::kFloat), y));
+    results.back().backward();
+    sharded.finish();
+    if (of_shards) {
+      of_shards->clip_grad_norm(0.5);
+      of_shards->step();
+      of_shards->zero_grad();
+    } else {
+      sharded.clip_grad_norm(0.5);
+      of_tensors->step();
+      sharded.zero_grad();
+    }
+  }
+  const ShardedModule::Whole whole(sharded);
+  for (const at::Tensor& weight : net->parameters()) results.push_back(weight);
+  return on_cpu(results);
+}
+
+TEST(TrainingOnGpus, FullyShardedModelsLearnAsOnTheCpu) {
+  std::vector<std::pair<std::string, FullyShardedOptions>> ways(4);
+  ways[0].first = "by layers";
+  ways[1].first = "gathered anew for backward(), nothing ahead", ways[1].second.prefetch = 0;
+  ways[2].first = "kept for backward()", ways[2].second.reshard_after_forward = false;
+  ways[3].first = "in bf16", ways[3].second.mixed_precision.param_dtype = DType::kBF16;
+  expect_in_world(
+      [&](Group& world) {
+        for (const auto& [name, options] : ways)
+          for (const bool by_sharded_optimizer : {false, true})
+            check_close(train_fully_sharded(world, gpu_of(world), options, by_sharded_optimizer),
+                        train_fully_sharded(world, kCpu, options, by_sharded_optimizer),
+                        name + (by_sharded_optimizer ? ", ShardedOptimizer" : ", Optimizer"),
+                        options.mixed_precision.param_dtype ? 1e-2 : 1e-6);
+      },
+      3);
+}
+
+nn::Sequential make_stages(at::Device device) {
+  at::manual_seed(6);
+  nn::Sequential net(nn::Linear(6, 8), nn::Tanh(), nn::Linear(8, 5), nn::Linear(5, 3));
+  net->to(device, at::kDouble);
+  return net;
+}
+
+TEST(TrainingOnGpus, PlansOfStagesAndReplicasTrainAsOnTheCpu) {
+  expect_in_world(
+      [](Group& world) {
+        const auto loss = [](const at::Tensor& out, const at::Tensor& target) { return at::mse_loss(out, target); };
+        const auto train_on = [&](at::Device device, const BlockPlan& plan) {
+          const nn::Sequential net = make_stages(device);
+          DividedTraining training(world, blocks_of(net), loss, AdamWOptions{}, plan, {.clip_grad_norm = 0.05});
+          Tensors results;
+          for (int step = 0; step < 3; ++step) {
+            const at::Tensor x = at::arange(48, at::kDouble).add(step).sin().view({8, 6}).to(device);
+            results.push_back(at::scalar_tensor(training.step(x, x.narrow(1, 0, 3)), at::kDouble));
+          }
+          training.gather_weights();
+          for (const at::Tensor& weight : net->parameters()) results.push_back(weight);
+          return on_cpu(results);
+        };
+        for (const bool shards : {false, true}) {
+          const BlockPlan plan{
+              .replicas = 2, .microbatches = 2, .shards_optimizer = shards, .stages = {{0, 2}, {2, 4}}};
+          check_close(train_on(gpu_of(world), plan), train_on(kCpu, plan), to_string(plan), 1e-9);
+        }
+        const nn::Sequential net = make_stages(gpu_of(world));
+        const at::Tensor x = at::ones({8, 6}, at::kDouble).to(gpu_of(world));
+        expect_words(
+            sentence_of([&] { parallelize(world, blocks_of(net), loss, AdamWOptions{}, x, x.narrow(1, 0, 3)); }),
+            "blocks on a GPU cannot be measured: 0.weight is f64[8, 6] on cuda:");
+      },
+      4);
+}
+
+TEST(TrainingOnGpus, AKilledRankEndsTheStepOfItsPeers) {
+  const RankBody body = [](Group& world) {
+    Trainee trainee(world, gpu_of(world), {});
+    trainee.step();
+    kill_after_all(world, 1);
+    expect_words(sentence_of([&] { trainee.step(); }), "rank 1");
+  };
+  const auto outcomes = run_processes(3, body, with_gpus(kStaged));
+  for (const int survivor : {0, 2}) EXPECT_EQ(outcomes[std::size_t(survivor)].error, "");
+}
+
+#ifdef TUTTI_HAS_NCCL
+TEST(TrainingOnGpus, NcclCarriesAllOfIt) {
+  expect_in_world(
+      [](Group& world) {
+        const Training training{.rule = AdamOptions{}, .max_norm = 0.5, .syncs_norms = true};
+        check_close(train(world, gpu_of(world), training), train(world, kCpu, training), "DataParallel");
+        for (const int stage : {1, 2})
+          check_close(train_sharded(world, gpu_of(world), {}, stage, 0.05), train_sharded(world, kCpu, {}, stage, 0.05),
+                      "ShardedOptimizer");
+        check_close(train_fully_sharded(world, gpu_of(world), {}, true), train_fully_sharded(world, kCpu, {}, true),
+                    "FullySharded", 1e-6);
+      },
+      2, kNccl);
+}
+#endif
+
+TEST(TrainingOnGpus, AnOptimizerFollowsItsModelToAnotherDevice) {
+  expect_in_world(
+      [](Group& world) {
+        const auto train_on = [&](at::Device second) {
+          at::manual_seed(9);
+          nn::Linear net(5, 3);
+          Optimizer optimizer(*net, AdamOptions{});
+          for (const at::Device device : {kCpu, second}) {
+            net->to(device);
+            optimizer.zero_grad();
+            net->forward(at::ones({2, 5}, device)).square().sum().backward();
+            optimizer.step();
+          }
+          return on_cpu(net->parameters());
+        };
+        check_close(train_on(gpu_of(world)), train_on(kCpu), "weights", 1e-6);
+      },
+      1);
+}
+
+TEST(TrainingOnGpus, ModelsThatAreDividedOverGpusInOtherWaysAreRejected) {
+  expect_in_world([](Group& world) {
+    nn::Sequential net(nn::Linear(4, 4), nn::Linear(4, 4));
+    net->to(at::Device(at::kCUDA, 5));
+    if (world.rank() == 0) net[1]->to(at::Device(at::kCUDA, 6));
+    expect_words(sentence_of([&] { DataParallel ddp(net, world); }), "on cuda (GPU 2 of the model)");
+  });
+}
+
+TEST(TrainingOnGpus, AutocastComputesInBf16) {
+  expect_in_world([](Group& world) {
+    const auto train_on = [&](at::Device device) {
+      at::manual_seed(4);
+      nn::Sequential net(nn::Linear(20, 32), nn::ReLU(), nn::Linear(32, 10));
+      net->to(device);
+      DataParallel ddp(net, world, {.autocast = DType::kBF16});
+      const at::Tensor out = ddp.forward(at::ones({4, 20}, device));
+      check(out.scalar_type() == at::kBFloat16, "the result is ", c10::toString(out.scalar_type()));
+      out.sum().backward();
+      ddp.finish();
+      Tensors gradients;
+      for (const at::Tensor& weight : net->parameters()) gradients.push_back(weight.grad());
+      return on_cpu(gradients);
+    };
+    check_close(train_on(gpu_of(world)), train_on(kCpu), "gradients", 1e-2);
   });
 }
 
@@ -340,13 +547,9 @@ TEST(TrainingOnGpus, ModelsOnOtherKindsOfDevicesAreRejected) {
 TEST(TrainingOnGpus, WhatWorksOnTheCpuAloneSaysSo) {
   expect_in_world([](Group& world) {
     nn::Sequential net = make_net(gpu_of(world));
-    expect_words(sentence_of([&] { DataParallel ddp(net, world, {.autocast = DType::kBF16}); }),
-                 "DataParallelOptions::autocast works on the CPU alone; parameter 0.weight is f64[32, 20] on cuda:");
-    expect_words(sentence_of([&] { DataParallel ddp(net, world, {.logical_ranks = 2}); }),
-                 "DataParallelOptions::logical_ranks works on the CPU alone");
-    DataParallel ddp(net, world);
-    expect_words(sentence_of([&] { ShardedOptimizer optimizer(ddp.reducer(), SgdOptions{}); }), "is not on the CPU");
-    expect_words(sentence_of([&] { FullySharded sharded(net, world); }), "is not on the CPU");
+    expect_words(
+        sentence_of([&] { DataParallel ddp(net, world, {.logical_ranks = 2}); }),
+        "DataParallelOptions::logical_ranks works on the CPU alone; parameter 0.weight is f64[32, 20] on cuda:");
   });
 }
 

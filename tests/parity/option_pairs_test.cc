@@ -271,6 +271,7 @@ TEST(ImageOptionPairs, NoOptionIsForgotten) {
   expect_every_option(train_image_options(command), image_options(""), image_choices(),
                       {{"sizes and rates", "--epochs --lr --model --seed"},
                        {"what is read", "--data"},
+                       {"tests/cuda has GPUs", "--device"},
                        {"what is written", "--save --trace --profile --tensorboard --json"},
                        {"when and where checkpoints are written",
                         "--save-dir-per-node --save-interval --keep --keep-every --memory-copy-interval"}});
@@ -383,6 +384,7 @@ TEST(DlrmOptionPairs, NoOptionIsForgotten) {
         "--load-model --inference-only --quantize-mlp-with-bit --quantize-emb-with-bit"},
        {"files of the placement", "--plan --table-cache"},
        {"this machine has one backend", "--dist-backend"},
+       {"tests/cuda has GPUs", "--device --use-gpu"},
        {"when and where checkpoints are written",
         "--save-dir-per-node --save-interval --keep --keep-every --memory-copy-interval"}});
 }
@@ -510,6 +512,7 @@ TEST(GptOptionPairs, NoOptionIsForgotten) {
         "--decoder-first-pipeline-num-layers --decoder-last-pipeline-num-layers "
         "--no-scatter-gather-tensors-in-pipeline"},
        {"choose other options: search_test.cc", "--parallel --cluster"},
+       {"tests/cuda has GPUs", "--device"},
        {"this machine has one backend", "--distributed-backend --distributed-timeout-minutes"},
        {"evaluation", "--eval-interval --skip-train"},
        {"checkpoints: pretrain_gpt_checkpoint_test.cc",

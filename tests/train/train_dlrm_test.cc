@@ -107,11 +107,13 @@ TEST(TrainDlrm, MistakesGetASentenceAndExitCode2) {
   refused({"--activation-function", "gelu"},
           "--activation-function gelu is not supported: hidden layers are ReLU and the last one is a sigmoid");
   refused({"--save-onnx"}, "--save-onnx is not supported: there is no ONNX export");
-  refused({"--use-gpu"}, "--use-gpu is not supported");
+  refused({"--use-gpu", "--device", "cpu"}, "--use-gpu and --device cpu were both given");
+  refused({"--use-gpu", "--quantize-mlp-with-bit", "8"}, "quantized MLPs compute on CPUs");
+  refused({"--use-gpu", "--device", "auto"}, "--use-gpu and --device auto were both given");
   refused({"--num-batches", "1099511627776", "--mini-batch-size", "1099511627776"},
           "--num-batches 1099511627776 of 1099511627776 samples are more than can be counted");
-  refused({"--dist-backend", "nccl", "--use-gpu"}, "2 options are not supported:\n  --use-gpu: ");
-  refused({"--dist-backend", "nccl"}, "--dist-backend nccl is not supported: train_dlrm computes on CPUs");
+  refused({"--dist-backend", "nccl", "--save-onnx"}, "2 options are not supported:\n  --save-onnx: ");
+  refused({"--dist-backend", "nccl"}, "--dist-backend nccl is not supported: NCCL is for GPUs");
 }
 
 TEST(TrainDlrm, AnExchangeThatSendsNothingIsWarnedOf) {

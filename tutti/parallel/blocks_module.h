@@ -17,11 +17,14 @@ struct BlocksModule : torch::nn::Module {
   }
 };
 
-// Of the parameters: what travels between blocks has it too.
-inline at::ScalarType type_of(std::span<const Block> blocks) {
+// Type and device of the parameters: what travels between blocks has them too.
+inline at::TensorOptions options_of(std::span<const Block> blocks) {
   for (const NamedTensor& parameter : parameters_of(BlocksModule(blocks)))
-    if (parameter.tensor.is_floating_point()) return parameter.tensor.scalar_type();
+    if (parameter.tensor.is_floating_point()) return parameter.tensor.options().requires_grad(false);
   return at::kFloat;
+}
+inline at::ScalarType type_of(std::span<const Block> blocks) {
+  return c10::typeMetaToScalarType(options_of(blocks).dtype());
 }
 
 // Whether every block has a function, and a name of its own without a dot.

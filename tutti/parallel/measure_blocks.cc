@@ -250,6 +250,11 @@ Status measure_alone(const std::vector<Block>& blocks, const LossFunction& loss,
                      const at::Tensor& inputs, const at::Tensor& targets, std::int64_t rows, BlockChain& chain) {
   try {
     const BlocksModule module(blocks);
+    for (const NamedTensor& one : tensors_of(module))
+      if (!one.tensor.device().is_cpu())
+        return Error{.code = Code::kUnsupported,
+                     .detail = "blocks on a GPU cannot be measured: " + one.name + " is " + describe(one.tensor),
+                     .hint = "give a DividedTraining the plan"};
     const Untouched untouched(module);
     count_parameters(blocks, chain);
     const std::int64_t fewer = std::max(std::min(kFewestRows, rows), rows / 4);

@@ -174,7 +174,12 @@ Status DividedTraining::State::check_all() const {
   return caught([&] {
     require_clip_limit("DividedTraining", "clip_grad_norm", options.clip_grad_norm);
     const parallel::BlocksModule all(blocks);
-    for (const NamedTensor& one : tensors_of(all)) require_cpu_memory(one.tensor, "DividedTraining: " + one.name);
+    const at::Device device = parallel::options_of(blocks).device();
+    for (const NamedTensor& one : tensors_of(all)) {
+      require_memory(one.tensor, "DividedTraining: " + one.name);
+      TUTTI_REQUIRE(one.tensor.device() == device, "DividedTraining: ", one.name, " is ", describe(one.tensor),
+                    ", other tensors are on ", device.str(), "; put all blocks on one device");
+    }
     for (const NamedTensor& parameter : parameters_of(all))
       if (parameter.tensor.requires_grad())
         updated_dtype(parameter.tensor, "DividedTraining: parameter " + parameter.name);
@@ -194,8 +199,10 @@ void DividedTraining::State::make_parts() {
     else
       whole = std::make_unique<Optimizer>(*module, rule);
   }
-  PipelineOptions with{.messages = {.dtype = parallel::type_of(blocks) == at::kDouble ? DType::kF64 : DType::kF32},
-                       .broadcast_losses = true};
+  const at::TensorOptions kind = parallel::options_of(blocks);
+  PipelineOptions with{
+      .messages = {.dtype = kind.dtype() == at::kDouble ? DType::kF64 : DType::kF32, .device = kind.device()},
+      .broadcast_losses = true};
   with.before_last_backward = [this](int) {
     if (reducer) reducer->set_sync(true);
   };

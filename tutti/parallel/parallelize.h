@@ -8,9 +8,9 @@
 //
 // A step equals that of one process on the whole batch, but for the rounding of sums. Two kinds of blocks are
 // exceptions: those that draw random numbers (dropout) draw others, and those that compare samples (batch
-// normalisation) see the samples of a microbatch. Parameters are f32 or f64, in memory of the CPU. Every rank has the
-// weights of the whole model; gradients, optimizer state and activations are divided. A program makes a tutti::Compute
-// first (tensor/compute.h).
+// normalisation) see the samples of a microbatch. Parameters are f32 or f64, on one device. Every rank has the weights
+// of the whole model; gradients, optimizer state and activations are divided. A program makes a tutti::Compute first
+// (tensor/compute.h).
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -61,7 +61,7 @@ struct ParallelizeOptions {
 // Measures what the blocks cost on these ranks, all of which compute at once, and what the group's calls cost. Weights,
 // buffers and random numbers stay as they are; gradients are let go. From here on memory of tensors is counted
 // (tensor/live_bytes.h). `inputs` and `targets`: a batch, [samples, ...] each. Collective; returns the same on every
-// rank. Throws Exception on every rank if a block throws on one: it names the block.
+// rank. Throws Exception on every rank if a block throws on one: it names the block. Not on a GPU.
 BlockChain measure_blocks(const Group& group, const std::vector<Block>& blocks, const LossFunction& loss,
                           const UpdateRule& rule, const at::Tensor& inputs, const at::Tensor& targets);
 
@@ -102,7 +102,7 @@ class DividedTraining {
   std::unique_ptr<State> state_;
 };
 
-// Measures, plans and divides. Collective. Throws Exception where nothing fits.
+// Measures, plans and divides; on the CPU alone. Collective. Throws Exception where nothing fits.
 DividedTraining parallelize(const Group& group, std::vector<Block> blocks, LossFunction loss, UpdateRule rule,
                             const at::Tensor& inputs, const at::Tensor& targets,
                             const ParallelizeOptions& options = {});

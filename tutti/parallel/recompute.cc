@@ -2,8 +2,8 @@
 // one, on fresh leaves in place of the inputs, and calls the engine on that graph: it goes through the parameters,
 // which get their gradients then and there, and the leaves' gradients are those of the inputs.
 //
-// The engine that is called within backward runs on the same thread, so that what belongs to a thread (WeightGradients)
-// counts inside too.
+// The engine that is called within backward runs on the same thread, so that what belongs to a thread counts inside
+// too.
 #include "tutti/parallel/recompute.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "tutti/base/error.h"
-#include "tutti/parallel/data_parallel/precision/autocast_now.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/tensor/autograd_node.h"
@@ -69,7 +68,7 @@ struct Replay {
   TensorsFunction function;
   std::vector<bool> requires_grad;  // of the inputs
   std::vector<RandomState> random;  // before: of the CPU and of the devices of the inputs
-  DType autocast = DType::kF32;
+  AutocastSettings autocast;
   fully_sharded::ForwardPass sharded;
 };
 

@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tutti/base/error.h"
-#include "tutti/parallel/data_parallel/precision/autocast_now.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/parallel/pipeline/test_stack.h"
 
@@ -105,7 +104,7 @@ TEST(Recompute, WithoutGradientsItIsTheFunction) {
 }
 
 TEST(Recompute, SeesTheAutocastOfTheFirstRun) {
-  std::vector<DType> seen;
+  std::vector<AutocastSettings> seen;
   const at::Tensor x = at::ones({2, 2}).requires_grad_();
   const auto function = [&](const at::Tensor& from) { return seen.push_back(autocast_now()), from.matmul(from); };
   at::Tensor y;
@@ -115,8 +114,27 @@ TEST(Recompute, SeesTheAutocastOfTheFirstRun) {
   }
   y = recompute(function, y.to(at::kFloat));
   y.sum().backward();
-  EXPECT_EQ(seen, (std::vector{DType::kBF16, DType::kF32, DType::kF32, DType::kBF16}));
-  EXPECT_EQ(autocast_now(), DType::kF32);
+  const AutocastSettings none = autocast_now();
+  EXPECT_FALSE(none.cpu.on || none.gpu.on);
+  ASSERT_EQ(seen.size(), 4u);
+  EXPECT_TRUE(seen[0].cpu.on && seen[0].gpu.on);
+  EXPECT_EQ(seen[3], seen[0]);
+  EXPECT_EQ(seen[1], none);
+  EXPECT_EQ(seen[2], none);
+}
+
+TEST(Recompute, SeesAnAutocastOfGpusAlone) {
+  std::vector<AutocastSettings> seen;
+  const auto function = [&](const at::Tensor& from) { return seen.push_back(autocast_now()), from * 2; };
+  AutocastSettings settings = autocast_now();
+  settings.gpu = {true, int(at::kHalf)};
+  at::Tensor y;
+  {
+    const Autocast on_gpus(settings);
+    y = recompute(function, at::ones({2}).requires_grad_());
+  }
+  y.sum().backward();
+  EXPECT_EQ(seen, (std::vector{settings, settings}));
 }
 
 TEST(Recompute, WeightGradientsArePutOffInsideToo) {

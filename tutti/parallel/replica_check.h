@@ -24,7 +24,7 @@ struct ReplicaCheckOptions {
 
 class ReplicaCheck {
  public:
-  // Throws Exception for tensors that are not on the CPU.
+  // Of tensors on a GPU each check copies all values to the host.
   ReplicaCheck(const Group& group, std::vector<NamedTensor> tensors, ReplicaCheckOptions options = {});
   // Every rank, after the optimizer's step. In each `every`th call: require_equal_replicas().
   void step();

@@ -13,6 +13,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/device_numbers.h"
 #include "tutti/tensor/group_tensor.h"
 #include "tutti/tensor/named_tensor.h"
 
@@ -22,10 +23,12 @@ namespace {
 constexpr std::size_t kSmall = std::size_t(64) << 10;
 constexpr std::size_t kPack = std::size_t(16) << 20;
 
-// Without the number of its device, which differs from rank to rank.
-std::string text_of(const NamedTensor& named) {
+std::string text_of(const NamedTensor& named, DeviceNumbers& devices) {
   std::string text = fmt::format("{} {}", named.name, describe(named.tensor));
-  if (!named.tensor.device().is_cpu()) text.resize(text.rfind(':'));
+  if (const int number = devices.of(named.tensor.device()); number > 0) {
+    text.resize(text.rfind(':'));
+    if (number > 1) text += fmt::format(" (GPU {} of the model)", number);
+  }
   if (!named.tensor.is_contiguous())
     text += fmt::format(" with strides [{}]", fmt::join(named.tensor.strides().vec(), ", "));
   return text + (named.tensor.requires_grad() ? "" : " (not trained)");
@@ -80,9 +83,10 @@ void broadcast_packed(const Group& group, std::span<const at::Tensor> tensors, s
 
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors) {
   std::vector<NamedValue> values;
+  DeviceNumbers devices;
   for (const auto& named : tensors) {
     require_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
-    values.push_back({fmt::format("tensor {}", values.size() + 1), text_of(named)});
+    values.push_back({fmt::format("tensor {}", values.size() + 1), text_of(named, devices)});
   }
   values.push_back({"the number of tensors", std::to_string(tensors.size())});
   agree_on(group, "the ranks have different models", values,

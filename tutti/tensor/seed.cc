@@ -3,6 +3,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include <cstdlib>
+
 #include "tutti/tensor/compute.h"
 
 namespace tutti {
@@ -14,6 +16,7 @@ at::Generator generator_at(std::uint64_t seed, const RandomPlace& place) {
 }
 
 void use_deterministic(int threads) {
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // else LibTorch refuses products on a GPU
   fix_compute_threads(threads);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
 }

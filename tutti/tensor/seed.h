@@ -28,6 +28,7 @@ at::Generator generator_at(std::uint64_t seed, const RandomPlace& place);
 // From here on LibTorch refuses operators that have no deterministic form, and LibTorch and its BLAS compute with
 // `threads` threads (fix_compute_threads() in compute.h): how a sum is split over threads shows in its last bits. Runs
 // with the same number of ranks and the same placement then have the same bits, because Tutti always adds in one order.
+// Sets CUBLAS_WORKSPACE_CONFIG, which LibTorch asks for on GPUs, unless it is set; call it before the first operator.
 // The same bits on any number of processes: DataParallelOptions::logical_ranks.
 void use_deterministic(int threads = 1);
 

@@ -59,6 +59,11 @@ void require_cpu_memory(const at::Tensor& tensor, std::string_view role) {
   require_memory(tensor, role);
 }
 
+std::span<std::byte> host_bytes(const at::Tensor& dense) {
+  if (!dense.device().is_cpu()) return {};
+  return {static_cast<std::byte*>(dense.data_ptr()), dense.nbytes()};
+}
+
 TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role) {
   require_cpu_memory(tensor, role);
   return bytes_anywhere(tensor, role);

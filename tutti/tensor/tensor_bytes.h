@@ -1,5 +1,7 @@
 #pragma once
 // What a tensor is to a Request: its bytes, in memory of the CPU or of a GPU.
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,6 +28,8 @@ TensorBytes written_bytes(const at::Tensor& tensor, std::string_view role);
 // The part of it that is not about element types and strides: a tensor with a shape and strides, in memory of the CPU.
 void require_cpu_memory(const at::Tensor& tensor, std::string_view role);
 void require_memory(const at::Tensor& tensor, std::string_view role);  // of the CPU or of a GPU
+// Of a tensor without holes, for peers on this host; of one on a GPU, which they cannot read, none.
+std::span<std::byte> host_bytes(const at::Tensor& dense);
 
 TensorShape shape_of(const at::Tensor& tensor);
 

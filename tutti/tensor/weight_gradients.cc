@@ -1,4 +1,8 @@
+// LibTorch carries its ThreadLocalDebugInfo to the threads on which autograd runs the nodes of a GPU's tensors; a
+// variable of the thread would stay behind.
 #include "tutti/tensor/weight_gradients.h"
+
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <iterator>
 #include <utility>
@@ -6,7 +10,12 @@
 namespace tutti {
 namespace {
 
-thread_local WeightGradients* current_gradients = nullptr;
+c10::DebugInfoKind kind_of_info() { return c10::DebugInfoKind::TEST_INFO_2; }  // LibTorch's own programs do not use it
+
+struct Current final : c10::DebugInfoBase {
+  explicit Current(WeightGradients& of) : gradients(&of) {}
+  WeightGradients* const gradients;
+};
 
 }  // namespace
 
@@ -24,9 +33,13 @@ void WeightGradients::run() {
   }
 }
 
-WeightGradients* WeightGradients::current() { return current_gradients; }
+WeightGradients* WeightGradients::current() {
+  const auto* const current = static_cast<const Current*>(c10::ThreadLocalDebugInfo::get(kind_of_info()));
+  return current ? current->gradients : nullptr;
+}
 
-WeightGradients::Scope::Scope(WeightGradients& gradients) : before_(std::exchange(current_gradients, &gradients)) {}
-WeightGradients::Scope::~Scope() { current_gradients = before_; }
+WeightGradients::Scope::Scope(WeightGradients& gradients)
+    : guard_(std::make_unique<c10::DebugInfoGuard>(kind_of_info(), std::make_shared<Current>(gradients))) {}
+WeightGradients::Scope::~Scope() = default;
 
 }  // namespace tutti

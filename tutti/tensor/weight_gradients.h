@@ -12,14 +12,19 @@
 //   later.run();                                          // W: the gradients are in .grad of the parameters
 //
 // The layers of parallel/tensor/linear.h support it. Their deferred work holds the input and the output's gradient
-// until it has run. Backward of tensors on the CPU runs on the thread that calls it, and the Scope counts for that
-// thread.
+// until it has run. The Scope counts for the thread that makes it, and for the threads on which autograd runs a
+// backward() that this thread calls.
 //
 // run() writes into .grad outside of any graph. No hook of the parameter sees it, so a reducer that counts hooks
 // (DataParallel) finds the gradient missing. Average such gradients after run(), as a whole.
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
+
+namespace c10 {
+class DebugInfoGuard;
+}
 
 namespace tutti {
 
@@ -37,7 +42,7 @@ class WeightGradients {
   bool empty() const { return works_.empty(); }
   std::size_t size() const { return works_.size(); }
 
-  // Where a layer that runs backward on this thread puts its work. nullptr: it computes at once.
+  // Where a layer that runs backward now puts its work. nullptr: it computes at once.
   static WeightGradients* current();
   // While this object exists, `later` is the current one of the thread. Scopes nest.
   class Scope {
@@ -48,7 +53,7 @@ class WeightGradients {
     Scope& operator=(const Scope&) = delete;
 
    private:
-    WeightGradients* const before_;
+    std::unique_ptr<c10::DebugInfoGuard> guard_;
   };
 
  private:

@@ -11,7 +11,7 @@ namespace {
 std::vector<double> reals(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
 std::vector<double> reals(const at::Tensor& tensor) {
-  const auto dense = tensor.detach().to(at::kDouble).contiguous();
+  const auto dense = tensor.detach().to(at::kCPU, at::kDouble).contiguous();
   const auto* data = dense.data_ptr<double>();
   return {data, data + dense.numel()};
 }

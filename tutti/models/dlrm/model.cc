@@ -93,6 +93,15 @@ struct DotNode {
   }
 };
 
+// The same by ATen's operators.
+at::Tensor dot_by_operators(const DotShape& shape, const std::vector<at::Tensor>& vectors) {
+  const at::Tensor all = at::stack(vectors, 1);  // [samples, vectors, dim]
+  const at::Tensor products = all.matmul(all.transpose(1, 2)).flatten(1);
+  const auto count = std::int64_t(shape.vectors);
+  const at::Tensor pairs = at::tril_indices(count, count, shape.itself ? 0 : -1, all.options().dtype(at::kLong));
+  return at::cat({vectors[0], products.index_select(1, pairs[0] * count + pairs[1])}, 1);
+}
+
 DotShape dot_shape(const Architecture& architecture) {
   return {std::size_t(architecture.vectors()), std::size_t(architecture.dim), architecture.itself};
 }
@@ -165,10 +174,12 @@ Model::Model(const Group& world, const Architecture& architecture, TablePlacemen
              const ModelOptions& options)
     : architecture_(architecture),
       type_(options.type == RealType::kFloat64 ? at::kDouble : at::kFloat),
+      device_(options.device),
       dense_(std::make_unique<Dense>()) {
   if (world && world.size() > 1) table_group_ = world.split(0, world.rank(), "tables").or_throw();
   install_caching_allocator();
   dense_->module = std::make_shared<DenseHalf>(architecture_, type_);
+  dense_->module->to(device_);
   if (table_group_) {
     DataParallelOptions parallel;
     parallel.allow_empty_batches = true;
@@ -275,7 +286,9 @@ std::vector<DenseTensor> Model::dense() const {
   return dense;
 }
 
-std::vector<at::Tensor> Model::vectors_of(const std::vector<at::Tensor>& rows) const {
+// Moving rows to a GPU is a node of the graph, so their gradients come back.
+std::vector<at::Tensor> Model::vectors_of(std::vector<at::Tensor> rows) const {
+  for (at::Tensor& tensor : rows) tensor = tensor.to(device_);
   std::vector<at::Tensor> vectors;
   for (std::size_t i = 0; i < architecture_.features.size(); ++i) {
     const auto& feature = architecture_.features[i];
@@ -310,6 +323,7 @@ at::Tensor Model::interact(const at::Tensor& x, const std::vector<at::Tensor>& v
   std::vector<at::Tensor> all = {x};
   all.insert(all.end(), vectors.begin(), vectors.end());
   if (architecture_.interaction == Interaction::kCat) return at::cat(all, 1);
+  if (!device_.is_cpu()) return dot_by_operators(dot_shape(architecture_), all);
   return autograd::apply_node<DotNode>(dot_shape(architecture_), at::TensorList(all));
 }
 
@@ -326,8 +340,9 @@ std::vector<at::Tensor> Model::wait(const ShardedEmbeddings::Pending& pending) {
 at::Tensor Model::forward(const ModelBatch& batch) {
   const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
   const auto pending = post(batch);
-  dense_->predictions = dense_->forward(batch.dense, [&](const at::Tensor& x) { return interact(x, wait(pending)); });
-  return dense_->predictions.detach();
+  dense_->predictions =
+      dense_->forward(batch.dense.to(device_), [&](const at::Tensor& x) { return interact(x, wait(pending)); });
+  return dense_->predictions.detach().cpu();
 }
 
 std::vector<at::Tensor> Model::pooled(const ModelBatch& batch) const {
@@ -342,12 +357,15 @@ at::Tensor Model::predict(const ModelBatch& batch) {
   const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
   const at::NoGradGuard no_grad;
   const auto pending = tables_ ? post(batch) : ShardedEmbeddings::Pending();
-  const auto x = small_bottom_ ? small_bottom_->infer(batch.dense) : dense_->module->bottom()->forward(batch.dense);
+  const at::Tensor dense = batch.dense.to(device_);
+  const auto x = small_bottom_ ? small_bottom_->infer(dense) : dense_->module->bottom()->forward(dense);
   const auto joined = interact(x, tables_ ? wait(pending) : vectors_of(pooled(batch)));
-  return small_top_ ? small_top_->infer(joined) : dense_->module->top()->forward(joined);
+  return (small_top_ ? small_top_->infer(joined) : dense_->module->top()->forward(joined)).cpu();
 }
 
 void Model::quantise(int mlp_bits, int table_bits) {
+  TUTTI_REQUIRE(mlp_bits == 32 || device_.is_cpu(), "MLPs of ", mlp_bits,
+                " bits compute on the CPU, and this one is on ", device_.str());
   if (mlp_bits != 32) {
     small_bottom_ = std::make_unique<QuantisedMlp>(*dense_->module->bottom(), mlp_bits);
     small_top_ = std::make_unique<QuantisedMlp>(*dense_->module->top(), mlp_bits);
@@ -368,7 +386,7 @@ void Model::learn(const at::Tensor& gradient, double learning_rate) {
   const Region region("DLRM backward", [&] { return dimensions_text(gradient); });
   tables_->set_lr(learning_rate);
   std::exchange(dense_->predictions, at::Tensor())
-      .backward(table_group_ ? gradient * double(table_group_.size()) : gradient);
+      .backward((table_group_ ? gradient * double(table_group_.size()) : gradient).to(device_));
   if (dense_->parallel) {
     const Region reduce("DLRM all_reduce of MLPs");
     dense_->parallel->finish();

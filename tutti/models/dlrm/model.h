@@ -28,7 +28,8 @@ namespace tutti::dlrm {
 struct ModelOptions {
   OptimizerKind optimizer = OptimizerKind::kSgd;
   RealType type = RealType::kFloat32;
-  EmbeddingOptions tables;  // dtype, rule and row_weights are set by the model
+  at::Device device = at::kCPU;  // of the MLPs and the interaction; tables are in memory of the host
+  EmbeddingOptions tables;       // dtype, rule and row_weights are set by the model
   // 4 or 8: rows are kept in so few bits (packed_table.h), for predict() alone. One process, plain pooling.
   int packed_bits = 32;
 };
@@ -36,7 +37,7 @@ struct ModelOptions {
 // What the model reads of a batch.
 struct ModelBatch {
   std::int64_t samples = 0;              // of all ranks
-  at::Tensor dense;                      // [my samples, dense features], of the model's type
+  at::Tensor dense;                      // [my samples, dense features], of the model's type, on the CPU
   std::span<const LookupsView> lookups;  // by table of the architecture; those of my tables
   std::int64_t number = -1;              // for errors
 };
@@ -67,7 +68,7 @@ class Model {
   // Weights that depend on the seed alone (initial_weights.h).
   void draw_weights(std::uint32_t seed);
 
-  // Probabilities [my samples, 1]; keeps what learn() needs.
+  // Probabilities [my samples, 1], on the CPU; keeps what learn() needs.
   at::Tensor forward(const ModelBatch& batch);
   // One step from the gradient of forward()'s result: of a loss that is divided by the samples of all ranks.
   void learn(const at::Tensor& gradient, double learning_rate);
@@ -82,11 +83,12 @@ class Model {
   ShardedEmbeddings::Pending post(const ModelBatch& batch);
   std::vector<at::Tensor> wait(const ShardedEmbeddings::Pending& pending);
   std::vector<at::Tensor> pooled(const ModelBatch& batch) const;  // of packed tables
-  std::vector<at::Tensor> vectors_of(const std::vector<at::Tensor>& rows) const;
+  std::vector<at::Tensor> vectors_of(std::vector<at::Tensor> rows) const;
   at::Tensor interact(const at::Tensor& x, const std::vector<at::Tensor>& vectors) const;
 
   Architecture architecture_;
   at::ScalarType type_;
+  at::Device device_;
   Group table_group_;  // of one process: none
   std::unique_ptr<Dense> dense_;
   std::unique_ptr<QuantisedMlp> small_bottom_, small_top_;  // if quantised

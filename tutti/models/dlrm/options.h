@@ -119,7 +119,8 @@ struct Options {
   InferenceOptions inference;
   ReportOptions report;
   PlacementOptions placement;
-  std::string backend;  // --dist-backend: "", tutti, gloo, mpi, nccl
+  std::string backend;         // --dist-backend: "", tutti, gloo, mpi, nccl
+  std::string device = "cpu";  // rank_device(): of the MLPs
 };
 
 // The first contradiction that the options alone show (kUsage), with the option and its value. Pairs that exclude each

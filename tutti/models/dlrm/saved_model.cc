@@ -12,6 +12,7 @@
 #include "tutti/checkpoint/io/reader.h"
 #include "tutti/checkpoint/io/writer.h"
 #include "tutti/tensor/module_state.h"
+#include "tutti/tensor/tensor_bytes.h"
 #include "tutti/training/same_run.h"
 
 namespace tutti::dlrm {
@@ -144,13 +145,18 @@ Status read_table(const CheckpointReader& saved, Model& model, const TableKey& k
   return {};
 }
 
+// Into memory of any device.
+Status read_dense(const CheckpointReader& saved, const TensorKey& key, const at::Tensor& tensor) {
+  const at::Tensor values = tensor.device().is_cpu() ? tensor : at::empty(tensor.sizes(), tensor.scalar_type());
+  TUTTI_TRY(saved.read(key, host_bytes(values)));
+  if (!values.is_same(tensor)) tensor.copy_(values);
+  return {};
+}
+
 Status read_all(const CheckpointReader& saved, Model& model, bool training) {
-  const auto bytes_of = [](const at::Tensor& tensor) {
-    return std::span(static_cast<std::byte*>(tensor.data_ptr()), std::size_t(tensor.nbytes()));
-  };
   for (const auto& entry : model.dense()) {
-    TUTTI_TRY(saved.read({entry.name, ""}, bytes_of(entry.value)));
-    if (training && entry.squares.defined()) TUTTI_TRY(saved.read({entry.name, kState}, bytes_of(entry.squares)));
+    TUTTI_TRY(read_dense(saved, {entry.name, ""}, entry.value));
+    if (training && entry.squares.defined()) TUTTI_TRY(read_dense(saved, {entry.name, kState}, entry.squares));
   }
   const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {

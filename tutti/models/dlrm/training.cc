@@ -29,14 +29,15 @@
 #include "tutti/models/dlrm/saved_model.h"
 #include "tutti/models/dlrm/tensors.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/rank_device.h"
 #include "tutti/trace/region.h"
 #include "tutti/training/trainer.h"
 
 namespace tutti::dlrm {
 namespace {
 
-ModelOptions model_options(const Group& world, const Options& options) {
-  ModelOptions made{.optimizer = options.training.optimizer, .type = options.training.type};
+ModelOptions model_options(const Group& world, const Options& options, at::Device device) {
+  ModelOptions made{.optimizer = options.training.optimizer, .type = options.training.type, .device = device};
   const auto& placement = options.placement;
   if (world.size() == 1 && options.architecture.weighted_pooling == WeightedPooling::kNone)
     made.packed_bits = options.inference.table_bits;
@@ -70,7 +71,8 @@ class DlrmTask final : public Task {
       : world_(world),
         options_(options),
         printer_(world, options.report.print_all),
-        model_(world, architecture, placed(architecture), model_options(world, options)),
+        device_(rank_device(world, options.device)),
+        model_(world, architecture, placed(architecture), model_options(world, options, device_)),
         source_(*sources.train),
         train_(*sources.train, architecture, reading(options.data.workers, options.training.accumulate)),
         test_(*sources.test, architecture,
@@ -415,6 +417,7 @@ class DlrmTask final : public Task {
   const Group& world_;
   const Options& options_;
   Printer printer_;
+  const at::Device device_;
   Model model_;
   ClickSource& source_;
   BatchReader train_, test_;

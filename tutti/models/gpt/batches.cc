@@ -24,8 +24,8 @@ at::Tensor document_begins(const at::Tensor& tokens, std::int64_t end) {
 }  // namespace
 
 Batches::Batches(const GptDataset* dataset, const Parallel& groups, const Options& options, SampleOrder order,
-                 const SequencePart& part)
-    : dataset_(dataset), groups_(groups), options_(options), part_(part) {
+                 const SequencePart& part, at::Device device)
+    : dataset_(dataset), groups_(groups), options_(options), part_(part), device_(device) {
   if (dataset)
     sampler_.emplace(groups.data, BatchSamplerOptions{.dataset_size = std::size_t(dataset->size()),
                                                       .batch_size = std::size_t(options.batches.micro_batch),
@@ -74,6 +74,8 @@ MicroBatch Batches::read(const std::vector<std::int64_t>& samples) const {
     if (options_.reset_positions)
       batch.positions = take_part(at::arange(length, at::kLong).unsqueeze(1) - begins, part_).contiguous();
   }
+  for (at::Tensor* tensor : {&batch.tokens, &batch.targets, &batch.weights, &batch.first_seen, &batch.positions})
+    if (tensor->defined()) *tensor = tensor->to(device_);
   return batch;
 }
 

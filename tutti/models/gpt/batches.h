@@ -15,9 +15,10 @@ namespace tutti::gpt {
 // One thread at a time.
 class Batches {
  public:
-  // `dataset`: null on ranks that need no data. `part`: positions of this rank. All have to stay.
+  // `dataset`: null on ranks that need no data. `part`: positions of this rank. All have to stay. Batches are on
+  // `device`.
   Batches(const GptDataset* dataset, const Parallel& groups, const Options& options, SampleOrder order,
-          const SequencePart& part);
+          const SequencePart& part, at::Device device = at::kCPU);
 
   // Goes on after so many samples of all replicas. Throws Exception where these are no whole number of micro batches of
   // all replicas.
@@ -32,6 +33,7 @@ class Batches {
   const Parallel& groups_;
   const Options& options_;
   const SequencePart& part_;
+  const at::Device device_;
   std::optional<BatchSampler> sampler_;
 };
 

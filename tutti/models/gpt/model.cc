@@ -11,10 +11,13 @@ Parallel make_parallel(const Group& world, const Options& options) {
                                .split_messages = parallel.split_messages});
 }
 
-std::shared_ptr<Transformer> make_model(const Parallel& parallel, const Options& options) {
-  return std::make_shared<Transformer>(options.model, parallel,
-                                       TransformerOptions{.stages = stages_of_rank(options, parallel.pipeline.rank()),
-                                                          .recompute = options.parallel.recompute});
+std::shared_ptr<Transformer> make_model(const Parallel& parallel, const Options& options, at::Device device) {
+  const auto model =
+      std::make_shared<Transformer>(options.model, parallel,
+                                    TransformerOptions{.stages = stages_of_rank(options, parallel.pipeline.rank()),
+                                                       .recompute = options.parallel.recompute});
+  model->to(device);
+  return model;
 }
 
 }  // namespace tutti::gpt

@@ -10,13 +10,13 @@
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/tokens/gpt_dataset.h"
 #include "tutti/models/transformer/generate.h"
+#include "tutti/parallel/gradients/loss_scale.h"
 #include "tutti/parallel/recompute.h"
 #include "tutti/planning/grid.h"
 #include "tutti/planning/schedules/schedule.h"
 #include "tutti/planning/stage_layers.h"
 #include "tutti/planning/transformer_config.h"
 #include "tutti/training/batch_schedule.h"
-#include "tutti/parallel/gradients/loss_scale.h"
 #include "tutti/training/parameter_schedule.h"
 
 namespace tutti::gpt {
@@ -76,6 +76,7 @@ struct ReportOptions {
 struct Options {
   TransformerConfig model;  // its seed is also that of the data
   bool deterministic = false;
+  std::string device = "cpu";  // rank_device()
 
   ParallelOptions parallel;
   BatchScheduleOptions batches;    // of them for_world() fills in `replicas`, and global_batch where it is 0

@@ -29,6 +29,7 @@
 #include "tutti/parallel/pipeline/pipeline.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/rank_device.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/region.h"
 #include "tutti/training/trainer.h"
@@ -85,13 +86,13 @@ class GptTask final : public Task {
         heap_(world),
         groups_(make_parallel(world, options)),
         datasets_(open_data()),
-        model_(make_model(groups_, options)),
+        model_(make_model(groups_, options, rank_device(world, options.device))),
         weights_(groups_, options, model_),
         timers_(options.report.timing_level),
         state_(groups_, weights_, options),
         schedule_(options.batches) {
     if (options.optimizer.loss_scale) loss_scale_.emplace(*options.optimizer.loss_scale);
-    if (options.report.throughput) machine_flops_ = matrix_flops_of_all(world, model_->dtype());
+    if (options.report.throughput) machine_flops_ = matrix_flops_of_all(world, model_->dtype(), model_->device());
   }
 
   LeveledTimers& timers() { return timers_; }
@@ -219,6 +220,7 @@ class GptTask final : public Task {
   // ---- Training
   PipelineOptions pipeline_options() {
     return {.messages = {.dtype = options_.model.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
+                         .device = model_->device(),
                          .sizes = model_->activation_sizes(options_.batches.micro_batch),
                          .split_over = groups_.message_parts},
             .broadcast_losses = true,
@@ -241,8 +243,9 @@ class GptTask final : public Task {
     Pipeline pipeline;
   };
   void begin_training(std::int64_t first_step) {
-    training_.reset(new Training{Batches(datasets_[0].get(), groups_, options_, options_.order, model_->sequence()),
-                                 Pipeline(groups_.pipeline, chunks(), pipeline_options())});
+    training_.reset(new Training{
+        Batches(datasets_[0].get(), groups_, options_, options_.order, model_->sequence(), model_->device()),
+        Pipeline(groups_.pipeline, chunks(), pipeline_options())});
     training_->batches.restore(progress_.consumed);
     last_step_ = first_step - 1 + steps_left();
     line_begin_ = now();
@@ -339,8 +342,8 @@ class GptTask final : public Task {
     model_->eval();
     const BatchSchedule schedule(options_.batches);
     const int microbatches = schedule.most_microbatches();
-    Batches batches(datasets_[std::size_t(part)].get(), groups_, options_, SampleOrder::kSequential,
-                    model_->sequence());
+    Batches batches(datasets_[std::size_t(part)].get(), groups_, options_, SampleOrder::kSequential, model_->sequence(),
+                    model_->device());
     batches.restore(turn * options_.evaluation.iterations * schedule.unit() * microbatches);
     Pipeline pipeline(groups_.pipeline, chunks(), pipeline_options());
     double sum = 0;

@@ -23,15 +23,16 @@ ImageScore evaluate(const Group& world, ImageModel& model, const ImageDataset& d
   const at::NoGradGuard no_grad;
   model.eval();
   const Pictures pictures(data);
+  const at::Device device = model.parameters().front().device();
   std::int64_t hits = 0;
   std::vector<double> losses((data.size() + kBatch - 1) / kBatch);
   for (auto number = std::size_t(world.rank()); number < losses.size(); number += std::size_t(world.size())) {
     std::vector<std::int64_t> samples(std::min(kBatch, data.size() - number * kBatch));
     std::iota(samples.begin(), samples.end(), std::int64_t(number * kBatch));
     const auto batch = pictures.batch(samples);
-    const auto scores = model.forward(batch.pictures);
-    hits += scores.argmax(1).eq(batch.labels).sum().item<std::int64_t>();
-    losses[number] = at::nll_loss(scores, batch.labels, {}, at::Reduction::Sum).item<double>();
+    const at::Tensor labels = batch.labels.to(device), scores = model.forward(batch.pictures.to(device));
+    hits += scores.argmax(1).eq(labels).sum().item<std::int64_t>();
+    losses[number] = at::nll_loss(scores, labels, {}, at::Reduction::Sum).item<double>();
   }
   model.train();
   const double size = double(data.size());

@@ -28,6 +28,7 @@
 #include "tutti/parallel/replica_check.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/module_state.h"
+#include "tutti/tensor/rank_device.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/region.h"
 #include "tutti/training/trainer.h"
@@ -35,13 +36,14 @@
 namespace tutti {
 namespace {
 
-bool is_sharded(const Group& world, const ImageTrainingOptions& options) {
+bool is_sharded(const Group& world, const c10::Device& device, const ImageTrainingOptions& options) {
   if (options.sharding != Sharding::kAuto) return options.sharding == Sharding::kOn;
   if (options.sharded_stage > 1) return true;  // asked for: check_sizes() has refused where it cannot be
   const int logical = options.parallel.logical_ranks;
   const bool same_bits = logical == 0 || world.size() == 2;
   const bool may_wait = options.parallel.overlap != Overlap::kOn;  // for backward's end
-  return world.size() > 1 && world.nodes() == 1 && options.compression == Compression::kNone && same_bits && may_wait;
+  return world.size() > 1 && world.nodes() == 1 && device.is_cpu() && options.compression == Compression::kNone &&
+         same_bits && may_wait;
 }
 
 bool computes_in_f16(const ImageTrainingOptions& options) { return options.parallel.autocast == DType::kF16; }
@@ -99,6 +101,12 @@ DataParallelOptions parallel_options(const ImageTrainingOptions& options, const 
   return parallel;
 }
 
+std::shared_ptr<ImageModel> make_model(const ImageTrainingOptions& options, c10::Device device) {
+  auto model = make_image_model(options.model, options.seed, options.dropout);
+  model->to(device);
+  return model;
+}
+
 class ImageTask final : public Task {
  public:
   ImageTask(const Group& world, const ImageDataset& train, const ImageDataset& test,
@@ -106,12 +114,13 @@ class ImageTask final : public Task {
       : world_(world),
         options_(options),
         test_(test),
+        device_(rank_device(world, options.device)),
         pictures_(train),
-        model_(make_image_model(options.model, options.seed, options.dropout)),
+        model_(make_model(options, device_)),
         power_sgd_(make_power_sgd(options)),
         ddp_(model_, world, parallel_options(options, power_sgd_)),
         weights_(ddp_, {.rule = options.rule,
-                        .sharded_stage = is_sharded(world, options) ? options.sharded_stage : 0,
+                        .sharded_stage = is_sharded(world, device_, options) ? options.sharded_stage : 0,
                         .clip_grad_norm = options.clip_grad_norm,
                         .scales_loss = scales_loss(options)}),
         loader_(batches(train.size()), MakeBatch{&pictures_}, {.threads = options.loader_threads}),
@@ -271,10 +280,10 @@ class ImageTask final : public Task {
     at::Tensor loss;
     {
       const Region region("forward");
-      loss = at::nll_loss(ddp_.forward(batch->pictures), batch->labels);
+      loss = at::nll_loss(ddp_.forward(batch->pictures.to(device_)), batch->labels.to(device_));
     }
+    const double value = loss.item<double>();  // waits for a GPU
     lap(made.forward);
-    const double value = loss.item<double>();
     refuse_nan(value);
     {
       const Region region("backward");
@@ -302,7 +311,7 @@ class ImageTask final : public Task {
   // A rank that is alone averages nothing, but where it steps its part of the weights, which is all of them.
   bool checks_gradients() const {
     const auto check = options_.parallel.finite_check;
-    const bool averages = world_.size() > 1 || is_sharded(world_, options_);
+    const bool averages = world_.size() > 1 || is_sharded(world_, device_, options_);
     return check == FiniteCheck::kReport || (check == FiniteCheck::kInReduction && averages);
   }
 
@@ -315,6 +324,7 @@ class ImageTask final : public Task {
   const Group& world_;
   const ImageTrainingOptions& options_;
   const ImageDataset& test_;
+  const c10::Device device_;
   Pictures pictures_;
   std::shared_ptr<ImageModel> model_;
   const std::shared_ptr<PowerSgd> power_sgd_;  // null: gradients are compressed otherwise, or not

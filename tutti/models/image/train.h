@@ -16,7 +16,7 @@ namespace tutti {
 
 // Whether ranks split the optimizer's work (ShardedOptimizer). The weights are the same to the bit.
 enum class Sharding {
-  kAuto,  // kOn where all ranks are on one host, and nothing else that was asked for excludes it
+  kAuto,  // kOn where all ranks are on the CPUs of one host, and nothing else that was asked for excludes it
   kOn,
   kOff,
 };
@@ -26,6 +26,7 @@ enum class Compression { kNone, kBF16, kF16, kPowerSgd };
 
 struct ImageTrainingOptions {
   std::string model = "cnn";
+  std::string device = "cpu";  // rank_device()
   double dropout = 0;
   // Samples per rank (logical rank) and forward pass; what does not fill a batch at the end of an epoch is left out.
   std::size_t batch_size = 64;

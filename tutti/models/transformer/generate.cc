@@ -40,7 +40,7 @@ class Generator {
     const std::size_t count = std::min(tokens.size(), length), first = tokens.size() - count;
     const at::Tensor window = at::zeros({std::int64_t(length), 1}, at::kLong);
     for (std::size_t i = 0; i < count; ++i) window.data_ptr<std::int64_t>()[i] = tokens[first + i];
-    window_ = take_part(window, model_.sequence()).contiguous();
+    window_ = take_part(window, model_.sequence()).contiguous().to(model_.device());
     if (!pipeline_) {
       logits_ = model_.logits(0, {.tokens = window_}, {});
       return std::int32_t(draw(logits_at(std::int64_t(count) - 1), place));
@@ -65,13 +65,14 @@ class Generator {
   }
   PipelineOptions messages() const {
     return {.messages = {.dtype = model_.dtype() == at::kDouble ? DType::kF64 : DType::kF32,
+                         .device = model_.device(),
                          .sizes = model_.activation_sizes(1),
                          .split_over = parallel_.message_parts}};
   }
 
-  // Of all words, f64; on the last stage.
+  // Of all words, f64, on the CPU; on the last stage.
   at::Tensor logits_at(std::int64_t position) const {
-    const at::Tensor mine = at::zeros({logits_.size(-1)}, at::kDouble);
+    const at::Tensor mine = at::zeros({logits_.size(-1)}, logits_.options().dtype(at::kDouble));
     std::int64_t row = 0;
     for (const SequenceRange& range : model_.sequence()) {
       if (position >= range.first && position < range.first + range.count)
@@ -79,10 +80,10 @@ class Generator {
       row += range.count;
     }
     if (ranks_of(parallel_.context) > 1) all_reduce(parallel_.context, mine);  // one rank has it, others have zeros
-    if (ranks_of(parallel_.tensor) == 1) return mine.narrow(0, 0, model_.config().vocabulary);
+    if (ranks_of(parallel_.tensor) == 1) return mine.narrow(0, 0, model_.config().vocabulary).cpu();
     const at::Tensor all = at::empty({mine.numel() * parallel_.tensor.size()}, mine.options());
     all_gather(parallel_.tensor, mine, all);
-    return all.narrow(0, 0, model_.config().vocabulary);
+    return all.narrow(0, 0, model_.config().vocabulary).cpu();
   }
 
   std::int64_t draw(const at::Tensor& logits, std::int64_t place) const {

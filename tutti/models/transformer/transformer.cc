@@ -109,6 +109,8 @@ Transformer::Transformer(TransformerConfig config, Parallel parallel, Transforme
 
 at::ScalarType Transformer::dtype() const { return dtype_of(config()); }
 
+at::Device Transformer::device() const { return parameters().front().device(); }
+
 std::vector<std::int64_t> Transformer::activation_sizes(std::int64_t micro_batch) const {
   return {rows_of(context_.rows), micro_batch, config().hidden};
 }

@@ -70,6 +70,7 @@ class Transformer : public torch::nn::Module {
   const std::vector<StageLayers>& stages() const { return options_.stages; }
   const SequencePart& sequence() const { return context_.sequence; }  // positions of tokens and targets on this rank
   at::ScalarType dtype() const;                                       // of weights and of what stages send
+  at::Device device() const;                                          // of weights: where all tensors have to be
   // [rows, batch, hidden] of what stages send for a micro batch of so many samples.
   std::vector<std::int64_t> activation_sizes(std::int64_t micro_batch) const;
 

@@ -7,6 +7,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/fully_sharded/fully_sharded_state.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/optim/sharded_state.h"
 
 namespace tutti {
@@ -98,8 +99,8 @@ class OfFullySharded final : public ShardedOptimizer::State {
  private:
   void step_one(fully_sharded::ShardedBlock& block, std::size_t number) {
     Shard& shard = block.shards()[number];
-    update_elements(next_update(shard), shard.dtype, block.own_weight(shard), shard.mine_average, shard.state.tensors,
-                    0, shard.mine.count);
+    const Update update = next_update(shard);  // makes the state
+    update_tensor(update, block.local(number), shard.mine_average, shard.state.tensors);
     block.trained(number).unsafeGetTensorImpl()->bump_version();
   }
 

@@ -53,18 +53,20 @@ ShardedBlock::ShardedBlock(std::string name, std::vector<NamedTensor> parameters
   const std::int64_t size = bytes_of(compute), line = kBlockLine / std::min(size, bytes_of(type)), ranks = group.size();
   std::int64_t count = 0;
   for (const auto& [parameter, tensor] : parameters_) {
-    require_cpu_memory(tensor, "FullySharded: parameter " + parameter);
     updated_dtype(tensor, "FullySharded: parameter " + parameter);
     TUTTI_REQUIRE(tensor.scalar_type() == type, "FullySharded: ", name_.empty() ? "the root" : "block " + name_,
                   " has parameters of different types, ", parameters_.front().name, " ",
                   describe(parameters_.front().tensor), " and ", parameter, " ", describe(tensor),
                   "; put them in blocks of their own");
+    TUTTI_REQUIRE(tensor.device() == options.device(), "FullySharded: ", name_.empty() ? "the root" : "block " + name_,
+                  " is on several devices, ", parameters_.front().name, " ", describe(parameters_.front().tensor),
+                  " and ", parameter, " ", describe(tensor), "; put them in blocks of their own");
     offsets_.push_back(count);
     count += (tensor.numel() + line - 1) / line * line;
   }
   part_ = (count / line + ranks - 1) / ranks * line;
 
-  if (shared && ranks > 1) {
+  if (shared && ranks > 1 && options.device().is_cpu()) {
     const int owner = number % int(ranks);
     std::span<std::byte> mine;
     if (group.rank() == owner) {
@@ -148,10 +150,6 @@ void ShardedBlock::set_views(const at::Tensor& flat) {
 }
 
 at::Tensor ShardedBlock::trained(std::size_t shard) const { return parameters_[trained_[shard]].tensor; }
-
-std::byte* ShardedBlock::own_weight(const Shard& shard) const {
-  return static_cast<std::byte*>(locals_[std::size_t(&shard - shards_.data())].data_ptr());
-}
 
 std::size_t ShardedBlock::weight_bytes() const {
   if (empty()) return 0;
@@ -313,7 +311,7 @@ at::Tensor ShardedBlock::average_of(std::size_t shard) const {
 void ShardedBlock::place_averages() {
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     shards_[k].averaged = true;
-    shards_[k].mine_average = static_cast<std::byte*>(average_of(k).data_ptr());
+    shards_[k].mine_average = average_of(k);
   }
 }
 

@@ -36,8 +36,9 @@ class ShardedBlock {
     std::optional<at::ScalarType> compute, reduce;  // none: the parameters' own; the type of the gradients
   };
 
-  // Every rank calls, with the same number. The parameters' tensors stay, their memory becomes the block's. `shared`:
-  // one copy of the weights for all ranks of the host, in the memory of rank number % size, if they can reach it.
+  // Every rank calls, with the same number. All parameters are on one device. Their tensors stay, their memory becomes
+  // the block's. `shared`: one copy of the weights for all ranks of the host, in the memory of rank number % size, if
+  // they can reach it; not on a GPU.
   ShardedBlock(std::string name, std::vector<NamedTensor> parameters, const Groups& groups, const Types& types,
                int number, bool shared);
   ~ShardedBlock();  // the parameters are empty afterwards, unless unshard() was called
@@ -50,7 +51,6 @@ class ShardedBlock {
   std::vector<Shard>& shards() { return shards_; }                             // of the parameters that are trained
   at::Tensor trained(std::size_t shard) const;                                 // the parameter itself
   const at::Tensor& local(std::size_t shard) const { return locals_[shard]; }  // this rank's elements of it
-  std::byte* own_weight(const Shard& shard) const;                             // where its `mine` lies
   std::size_t weight_bytes() const;                                            // kept by this rank, nothing gathered
   std::vector<StatePart> own_weights() const;                                  // of all parameters
 

@@ -101,6 +101,7 @@ bool all_finite(const at::Tensor& values, std::int64_t from, std::int64_t count)
 
 SumOfSquares squares_of(const at::Tensor& values) {
   if (values.device().is_cpu()) return squares_of(dtype_of(values), values.data_ptr(), std::size_t(values.numel()));
+  if (values.numel() == 0) return {};
   const at::Tensor wide = values.detach().to(at::kDouble);
   const auto sum_of = [](const at::Tensor& numbers) { return numbers.square().sum().item<double>(); };
   const double sum = sum_of(wide);

@@ -17,6 +17,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group_region.h"
 #include "tutti/parallel/data_parallel/gradient_consumer.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/optim/shard_averages.h"
 #include "tutti/parallel/optim/sharded_state.h"
 
@@ -30,11 +31,6 @@ constexpr std::size_t kBucketsOnTheirWay = 2;             // while backward() go
 bool is_over_links(const Group& group) {
   return group.plan_name(
              {.kind = Kind::kReduceScatter, .dtype = DType::kF32, .op = ReduceOp::kAvg, .count = 1 << 20}) != "direct";
-}
-
-Work average_async(const Group& group, const at::Tensor& packed) {
-  return average_async(group, packed.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64, packed.data_ptr(),
-                       packed.numel());
 }
 
 // For traces: "fc1.weight f32[1179648]".
@@ -91,7 +87,7 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
   Shards shards_;
   std::vector<Shard*> steps_;  // with a gradient in this step, in the order of arrival
   struct BucketOnItsWay {
-    Work packed{};
+    TensorWork packed{};
     std::vector<std::pair<Shard*, AverageByCollectives>> shards{};
   };
   std::deque<BucketOnItsWay> on_their_way_;  // stage 2, what peers cannot read: the oldest first
@@ -145,7 +141,7 @@ void OfDataParallel::consume(std::span<const ConsumedGradient> bucket, const at:
     return PeerGradients(group, fresh);
   }();
   auto& on_its_way = on_their_way_.emplace_back();
-  if (as_data_parallel_ && packed.defined()) on_its_way.packed = average_async(group, packed);
+  if (as_data_parallel_ && packed.defined()) on_its_way.packed = all_reduce_async(group, packed, ReduceOp::kAvg);
   for (std::size_t k = 0; k < fresh.size(); ++k) {
     if (const auto gradients = peers.of(k); !gradients.empty()) {
       average_with_peers(*fresh[k], gradients, AveragesIn::kOwn);
@@ -183,7 +179,7 @@ AverageByCollectives OfDataParallel::begin_average(Shard& shard, AveragesIn wher
 }
 
 void OfDataParallel::average_packed() {
-  for (const auto& packed : packed_) count_exposed([&] { average_async(group, packed).get(); });
+  for (const auto& packed : packed_) count_exposed([&] { all_reduce(group, packed, ReduceOp::kAvg); });
   packed_.clear();
 }
 
@@ -291,29 +287,22 @@ void OfDataParallel::step() {
 
 // The weights that peers cannot read; of small parameters the whole pack.
 void OfDataParallel::give_by_collectives() {
-  const auto gather = [&](DType dtype, std::byte* all, std::int64_t part) {
+  const auto gather = [&](const at::Tensor& weights, std::int64_t part) {
     if (part == 0) return;
     const GroupRegion region(group, "gather weights");
-    group
-        .run({.kind = Kind::kAllGather,
-              .dtype = dtype,
-              .in = all + std::size_t(part * group.rank()) * size_of(dtype),
-              .out = all,
-              .count = std::size_t(part)})
-        .or_throw();
+    const at::Tensor all = in_order_of_memory(weights).narrow(0, 0, part * group.size());
+    all_gather(group, all.narrow(0, part * group.rank(), part), all);
   };
   bool small = false;
   for (Shard* shard : steps_) {
     if (!shard->weights.empty()) continue;
     if (shard->large)
-      gather(shard->dtype, shard->weight_at(0), shard->mine.count);
+      gather(shard->weight, shard->mine.count);
     else
       small = true;
   }
   if (!small) return;
-  for (const auto& pack : shards_.packs)
-    gather(pack.weights.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64,
-           static_cast<std::byte*>(pack.weights.data_ptr()), pack.part);
+  for (const auto& pack : shards_.packs) gather(pack.weights, pack.part);
 }
 
 void OfDataParallel::forget() {

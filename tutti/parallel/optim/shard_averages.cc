@@ -28,13 +28,19 @@
 namespace tutti {
 namespace {
 
+std::byte* memory_of(const at::Tensor& values) { return static_cast<std::byte*>(values.data_ptr()); }
+at::Tensor of_run(const at::Tensor& dense, const Run& run) {
+  return in_order_of_memory(dense).narrow(0, run.begin, run.count);
+}
+
 TileSource source_of(const Shard& shard, std::span<std::byte* const> gradients, Run run) {
   return {.dtype = shard.dtype, .gradients = gradients, .begin = run.begin, .count = run.count};
 }
 
 // The sink that keeps averages. The sum of squares is the check.
-SumOfSquares keep_run(const Group& group, const TileSource& source, std::byte* into, std::size_t number,
+SumOfSquares keep_run(const Group& group, const TileSource& source, const at::Tensor& averages, std::size_t number,
                       NonFiniteWatch& watch) {
+  auto* const into = memory_of(averages);
   struct Run {
     SumOfSquares squares;
     std::optional<int> non_finite;  // the rank
@@ -69,16 +75,15 @@ void add_squares(const Shard& shard, const SumOfSquares& of_mine, const SumOfSqu
 void place_averages(Shard& shard, AveragesIn where) {
   shard.averaged = true;
   const auto memory = [&](std::int64_t count) {
-    shard.averages = at::empty({count}, shard.weight.options().requires_grad(false));
-    return static_cast<std::byte*>(shard.averages.data_ptr());
+    return at::empty({count}, shard.weight.options().requires_grad(false));
   };
   if (where == AveragesIn::kOwn) {
-    shard.mine_average = memory(shard.mine.count + shard.tail.count);
-    shard.tail_average = shard.mine_average + shard.mine.count * shard.element_bytes();
+    const at::Tensor both = memory(shard.mine.count + shard.tail.count);
+    shard.mine_average = both.narrow(0, 0, shard.mine.count);
+    shard.tail_average = both.narrow(0, shard.mine.count, shard.tail.count);
   } else {
-    shard.mine_average = static_cast<std::byte*>(shard.gradient.data_ptr()) + shard.mine.begin * shard.element_bytes();
-    // The peers read the gradient's tail too.
-    shard.tail_average = shard.tail.count > 0 ? memory(shard.tail.count) : nullptr;
+    shard.mine_average = of_run(shard.gradient, shard.mine);
+    shard.tail_average = memory(shard.tail.count);  // the peers read the gradient's tail too
   }
 }
 
@@ -86,8 +91,7 @@ void place_averages(Shard& shard, AveragesIn where) {
 
 PeerGradients::PeerGradients(const Group& group, std::span<Shard* const> shards) : ranks_(std::size_t(group.size())) {
   std::vector<std::span<std::byte>> buffers;
-  for (const auto* shard : shards)
-    buffers.emplace_back(static_cast<std::byte*>(shard->gradient.data_ptr()), shard->gradient.nbytes());
+  for (const auto* shard : shards) buffers.push_back(host_bytes(shard->gradient));
   memory_ = peer_memory(group, buffers).or_throw();
 }
 
@@ -113,48 +117,31 @@ void check_own(const Group& group, const Shard& shard, std::size_t number, Gradi
   if (!all_finite(shard.gradient)) findings.non_finite.note(group, {number, group.rank()});
 }
 
-Work average_async(const Group& group, DType dtype, void* values, std::int64_t count) {
-  return group.submit({.kind = Kind::kAllReduce,
-                       .dtype = dtype,
-                       .op = ReduceOp::kAvg,
-                       .in = values,
-                       .out = values,
-                       .count = std::size_t(count)});
-}
-
 AverageByCollectives::AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, AverageOf what,
                                            std::size_t number)
     : group_(group),
       shard_(&shard),
       number_(number),
       what_(!shard.large && what == AverageOf::kPart ? AverageOf::kWholeAsDataParallel : what) {
-  auto* const gradient = static_cast<std::byte*>(shard.gradient.data_ptr());
   place_averages(shard, where);
-  if (what_ == AverageOf::kWholeAsDataParallel)
-    works_.push_back(average_async(group, shard.dtype, gradient, shard.weight.numel()));
+  const at::Tensor gradient = in_order_of_memory(shard.gradient);
+  if (what_ == AverageOf::kWholeAsDataParallel) works_.push_back(all_reduce_async(group, gradient, ReduceOp::kAvg));
   if (what_ != AverageOf::kPart) return;
   if (shard.mine.count > 0)
-    works_.push_back(group.submit({.kind = Kind::kReduceScatter,
-                                   .dtype = shard.dtype,
-                                   .op = ReduceOp::kAvg,
-                                   .in = gradient,
-                                   .out = shard.mine_average,
-                                   .count = std::size_t(shard.mine.count)}));
+    works_.push_back(reduce_scatter_async(group, gradient.narrow(0, 0, shard.mine.count * group.size()),
+                                          shard.mine_average, ReduceOp::kAvg));
   if (shard.tail.count == 0) return;
-  std::memcpy(shard.tail_average, gradient + shard.tail.begin * shard.element_bytes(),
-              std::size_t(shard.tail.count * shard.element_bytes()));
-  works_.push_back(average_async(group, shard.dtype, shard.tail_average, shard.tail.count));
+  shard.tail_average.copy_(of_run(gradient, shard.tail));
+  works_.push_back(all_reduce_async(group, shard.tail_average, ReduceOp::kAvg));
 }
 
 void AverageByCollectives::end(GradientFindings& findings) {
   for (const auto& work : works_) work.get();
   const Shard& shard = *shard_;
-  const auto keep = [&](const Run& run, std::byte* average) {
-    const auto* const from =
-        static_cast<const std::byte*>(shard.gradient.data_ptr()) + run.begin * shard.element_bytes();
-    if (what_ != AverageOf::kPart && run.count > 0 && from != average)
-      std::memcpy(average, from, std::size_t(run.count * shard.element_bytes()));
-    const auto squares = squares_of(shard.dtype, average, std::size_t(run.count));
+  const auto keep = [&](const Run& run, const at::Tensor& average) {
+    const at::Tensor from = of_run(shard.gradient, run);
+    if (what_ != AverageOf::kPart && from.data_ptr() != average.data_ptr()) average.copy_(from);
+    const auto squares = squares_of(average);
     if (!squares.finite()) findings.non_finite.note(group_, {number_, NonFiniteWatch::Found::kUnknownRank});
     return squares;
   };
@@ -184,6 +171,20 @@ class StepRun {
   const Update& update_;
 };
 
+// What is checked is checked as a whole. No rank reaches a peer's weights here.
+void step_on_device(const Group& group, Shard& shard, const Update& update, const StepCheck& check) {
+  const auto step = [&](const Run& run, std::int64_t state, const at::Tensor& average) {
+    if (run.count == 0) return;
+    if (check.watch && !all_finite(average))
+      return check.watch->note(group, {check.number, NonFiniteWatch::Found::kUnknownRank});
+    std::vector<at::Tensor> states;
+    for (const at::Tensor& tensor : shard.state.tensors) states.push_back(tensor.narrow(0, state, run.count));
+    update_tensor(update, of_run(shard.weight, run), average, states);
+  };
+  step(shard.mine, 0, shard.mine_average);
+  step(shard.tail, shard.mine.count, shard.tail_average);
+}
+
 }  // namespace
 
 void average_and_step(const Group& group, Shard& shard, std::span<std::byte* const> gradients, const Update& update,
@@ -205,23 +206,26 @@ void average_and_step(const Group& group, Shard& shard, std::span<std::byte* con
 }
 
 void step_averaged(const Group& group, Shard& shard, const Update& update, const StepCheck& step_check) {
+  if (!shard.weight.device().is_cpu()) return step_on_device(group, shard, update, step_check);
   const StepRun sink(group, shard, update);
   const auto note = [&](const AverageTile&) {
     step_check.watch->note(group, {step_check.number, NonFiniteWatch::Found::kUnknownRank});
   };
   TileCheck check(step_check.watch != nullptr, note);
   const std::int64_t size = shard.element_bytes(), tile = kTileBytes / size;
+  const std::byte* const averages = memory_of(shard.mine_average);
   at::parallel_for(0, shard.mine.count, kUpdateGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; i += tile) {
       const std::int64_t count = std::min(tile, end - i);
-      const std::byte* const average = shard.mine_average + i * size;
+      const std::byte* const average = averages + i * size;
       if (check.passes({.dtype = shard.dtype, .count = count, .average = average}))
         sink.step(shard.mine.begin + i, i, average, count, true);
     }
     comm::fence_streams();
   });
-  if (!check.passes({.dtype = shard.dtype, .count = shard.tail.count, .average = shard.tail_average})) return;
-  update_elements(update, shard.dtype, shard.weight_at(shard.tail.begin), shard.tail_average, shard.state.tensors,
+  const std::byte* const of_tail = memory_of(shard.tail_average);
+  if (!check.passes({.dtype = shard.dtype, .count = shard.tail.count, .average = of_tail})) return;
+  update_elements(update, shard.dtype, shard.weight_at(shard.tail.begin), of_tail, shard.state.tensors,
                   shard.mine.count, shard.tail.count);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // The averages of those elements of a gradient that a rank steps: from the memory of the ranks of one host
-// (gradients/average_tiles.h), or by collectives.
+// (gradients/average_tiles.h), or by collectives. On a GPU always by collectives.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -8,6 +8,7 @@
 #include "tutti/comm/group.h"
 #include "tutti/parallel/gradients/norm.h"
 #include "tutti/parallel/optim/shards.h"
+#include "tutti/tensor/collectives.h"
 
 namespace tutti {
 
@@ -53,9 +54,8 @@ class AverageByCollectives {
   Shard* shard_;
   std::size_t number_;
   AverageOf what_;
-  std::vector<Work> works_;
+  std::vector<TensorWork> works_;
 };
-Work average_async(const Group& group, DType dtype, void* values, std::int64_t count);
 
 // Whether averages are checked while they are stepped. Weights and state of a tile that has a NaN or an infinity stay
 // as they are, and the tile is noted.

@@ -112,15 +112,13 @@ GradientNorm ShardedOptimizer::State::clip_grad_norm(double max_norm) {
 // What all ranks have alike, the tails, the first of them counts.
 std::int64_t ShardedOptimizer::State::zero_averages() {
   std::int64_t zeros = 0;
-  const auto count = [&](const Shard& shard, std::byte* average, std::int64_t elements) {
-    if (elements == 0) return;
-    const at::Tensor values = at::from_blob(average, {elements}, shard.weight.options());
-    zeros += elements - values.count_nonzero().item<std::int64_t>();
+  const auto count = [&](const at::Tensor& averages) {
+    if (averages.numel() > 0) zeros += averages.numel() - averages.count_nonzero().item<std::int64_t>();
   };
   for (const Shard* shard : shards()) {
     if (!shard->averaged || !shard->counts) continue;
-    count(*shard, shard->mine_average, shard->mine.count);
-    if (group.rank() == 0) count(*shard, shard->tail_average, shard->tail.count);
+    count(shard->mine_average);
+    if (group.rank() == 0) count(shard->tail_average);
   }
   zeros = all_reduce(group, zeros);
   return model ? all_reduce(model, zeros) : zeros;

@@ -13,6 +13,7 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/group_tensor.h"
 #include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
@@ -20,8 +21,9 @@ namespace {
 
 constexpr std::int64_t kLine = 64;
 
-// Where the heap is full, ordinary memory: the weights then travel by collectives.
+// Where the heap is full, and on a GPU, ordinary memory: the weights then travel by collectives.
 at::Tensor shared_memory(const Group& group, std::int64_t count, const at::TensorOptions& options) {
+  if (!options.device().is_cpu()) return at::empty({count}, options);
   auto memory = group.allocate(std::size_t(count) * options.dtype().itemsize());
   if (!memory.ok()) return at::empty({count}, options);
   auto* const data = (*memory).get();
@@ -30,9 +32,7 @@ at::Tensor shared_memory(const Group& group, std::int64_t count, const at::Tenso
 }
 
 void move_to(const at::Tensor& parameter, const at::Tensor& flat, std::int64_t offset) {
-  auto* const data = static_cast<std::byte*>(flat.data_ptr()) + offset * std::int64_t(flat.element_size());
-  const auto moved = at::from_blob(
-      data, parameter.sizes(), parameter.strides(), [flat](void*) {}, parameter.options().requires_grad(false));
+  const at::Tensor moved = alias_of(flat, offset, parameter.sizes(), parameter.strides());
   moved.copy_(parameter.detach());
   at::Tensor(parameter).set_data(moved);
 }
@@ -42,17 +42,32 @@ Run common(Run a, Run b) {
   return end > begin ? Run{begin, end - begin} : Run{};
 }
 
-void pack_small(const Group& group, const std::vector<at::Tensor>& parameters, Shards& shards, at::ScalarType type) {
+using Numbers = std::vector<std::size_t>;  // of parameters
+
+// The small parameters, those of one type on one device together.
+std::vector<Numbers> small_by_kind(const std::vector<at::Tensor>& parameters, const Shards& shards) {
+  std::vector<Numbers> kinds;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (shards.all[i].large) continue;
+    const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Numbers& numbers) {
+      const at::Tensor& first = parameters[numbers.front()];
+      return first.scalar_type() == parameters[i].scalar_type() && first.device() == parameters[i].device();
+    });
+    (kind == kinds.end() ? kinds.emplace_back() : *kind).push_back(i);
+  }
+  return kinds;
+}
+
+void pack_small(const Group& group, const std::vector<at::Tensor>& parameters, const Numbers& small, Shards& shards) {
   struct Member {
     std::size_t parameter;
     std::int64_t offset;
   };
   std::vector<Member> members;
   std::int64_t count = 0;
-  const auto options = at::TensorOptions(type);
+  const auto options = parameters[small.front()].options().requires_grad(false);
   const std::int64_t line = kLine / std::int64_t(options.dtype().itemsize()), ranks = group.size();
-  for (std::size_t i = 0; i < shards.all.size(); ++i) {
-    if (shards.all[i].large || parameters[i].scalar_type() != type) continue;
+  for (const std::size_t i : small) {
     members.push_back({i, count});
     count += (parameters[i].numel() + line - 1) / line * line;
   }
@@ -76,9 +91,8 @@ Cut cut_evenly(std::int64_t count, std::int64_t element_bytes, int ranks) {
 }
 
 void Shard::end_step() {
-  gradient = averages = at::Tensor();
+  gradient = mine_average = tail_average = at::Tensor();
   averaged = false;
-  mine_average = tail_average = nullptr;
 }
 
 Shards make_shards(const Group& group, const std::string& rule, const std::vector<std::string>& names,
@@ -87,7 +101,6 @@ Shards make_shards(const Group& group, const std::string& rule, const std::vecto
   const bool alone = group.size() == 1;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::string role = rule + ": parameter " + names[i];
-    require_cpu_memory(parameters[i], role);
     Shard shard{.name = names[i], .dtype = updated_dtype(parameters[i], role), .large = large[i] || alone};
     if (shard.large) {
       const auto cut = cut_evenly(parameters[i].numel(), shard.element_bytes(), group.size());
@@ -102,14 +115,14 @@ Shards make_shards(const Group& group, const std::string& rule, const std::vecto
         move_to(parameters[i],
                 shared_memory(group, parameters[i].numel(), parameters[i].options().requires_grad(false)), 0);
     }
-    for (const auto type : {at::kFloat, at::kDouble}) pack_small(group, parameters, shards, type);
+    for (const auto& small : small_by_kind(parameters, shards)) pack_small(group, parameters, small, shards);
     release_idle_tensor_memory();  // where the parameters were: a step makes fewer blocks of their sizes
   }
 
   std::vector<std::span<std::byte>> buffers;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     shards.all[i].weight = parameters[i].detach();
-    buffers.emplace_back(shards.all[i].weight_at(0), parameters[i].nbytes());
+    buffers.push_back(host_bytes(parameters[i]));
   }
   const auto memory = peer_memory(group, buffers).or_throw();
   const auto ranks = std::size_t(group.size());

@@ -36,18 +36,17 @@ struct Shard {
   // In a step:
   at::Tensor gradient;  // of this rank, not averaged; undefined: none, or let go
   bool averaged = false;
-  std::byte* mine_average = nullptr;
-  std::byte* tail_average = nullptr;
-  at::Tensor averages;  // their memory, where it is not the gradient's
+  at::Tensor mine_average, tail_average;  // of its elements, once `averaged`
 
   std::int64_t element_bytes() const { return std::int64_t(size_of(dtype)); }
-  std::byte* weight_at(std::int64_t element) const {
+  std::byte* weight_at(std::int64_t element) const {  // on the CPU
     return static_cast<std::byte*>(weight.data_ptr()) + element * element_bytes();
   }
   void end_step();
 };
 
-// The weights of all small parameters of one type, one after another: cut as a whole, and gathered as one.
+// The weights of all small parameters of one type on one device, one after another: cut as a whole, and gathered as
+// one.
 struct Pack {
   at::Tensor weights;  // [ranks * part]
   std::int64_t part = 0;
@@ -58,8 +57,8 @@ struct Shards {
   std::vector<Pack> packs;
 };
 
-// Every rank calls. With more than one rank the parameters' memory becomes the group's (the tensors stay the same), one
-// parameter after another, so that no more than one is there twice.
+// Every rank calls. With more than one rank the parameters' memory becomes the group's where it is on the CPU (the
+// tensors stay the same), one parameter after another, so that no more than one is there twice.
 Shards make_shards(const Group& group, const std::string& rule, const std::vector<std::string>& names,
                    const std::vector<at::Tensor>& parameters, const std::vector<bool>& large);
 

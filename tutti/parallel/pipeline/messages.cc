@@ -134,7 +134,7 @@ void StageMessages::send(const StageMessage& message, const at::Tensor& tensor) 
 }
 
 void StageMessages::make_place(Incoming& incoming, const std::vector<std::int64_t>& sizes) const {
-  incoming.whole = at::empty(sizes, scalar_type(options_.dtype));
+  incoming.whole = at::empty(sizes, at::TensorOptions(options_.device).dtype(scalar_type(options_.dtype)));
   incoming.piece = piece_of(incoming.whole.view({incoming.whole.numel()}));
 }
 

@@ -2,6 +2,8 @@
 // Tensors between the stages of a pipeline. Sends are not waited for, receives are posted before they are needed, so
 // both go on while the stages compute. Messages are matched by what they are (kind, stage, microbatch), not by their
 // order.
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -19,6 +21,7 @@ namespace tutti {
 struct MessageOptions {
   // Of all that travels: activations and their gradients.
   DType dtype = DType::kF32;
+  c10::Device device = c10::kCPU;  // of this stage, and of the tensors that it receives
   // Its sizes, such as {sequence, microbatch, hidden}, at most 8 of them. Empty: negotiated, each tensor is announced
   // by a small message with its sizes, which may differ from one to the next; that costs a second message.
   std::vector<std::int64_t> sizes = {};

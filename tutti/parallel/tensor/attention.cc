@@ -19,9 +19,9 @@
 
 #include "tutti/parallel/tensor/attention_tiles.h"
 #include "tutti/parallel/tensor/division.h"
-#include "tutti/tensor/tensor_bytes.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
 namespace {
@@ -229,7 +229,7 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
 at::Tensor ring_attention(const Group& context, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const AttentionOptions& options) {
   require_shapes(query, key, value, options);
-  require_cpu_memory(query, "attention: query");
+  require_memory(query, "attention: query");
   if (ranks_of(context) > 1) equal_part(query.size(0), 2, "context parallelism", "rows of a rank (in two chunks)");
   return autograd::apply_node<AttentionNode>({context, options}, query, key, value);
 }

@@ -6,17 +6,20 @@
 //               dV += drop(P)' dO   dQ += dS K scale   dK += dS' Q scale
 //
 // where drop() multiplies by the mask of dropout, 1 / (1 - p) or 0. A tile of 128 rows by 1024 keys is 512 KiB in f32.
+// On a GPU a tile has all heads of all samples.
 #include "tutti/parallel/tensor/attention_tiles.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
 
+#include "tutti/parallel/tensor/dropout_mask.h"
 #include "tutti/parallel/tensor/kernels/exponential.h"
 #include "tutti/parallel/tensor/matrix_product.h"
 #include "tutti/parallel/tensor/random_mask.h"
@@ -152,10 +155,107 @@ void for_tiles(const at::Tensor& query, const at::Tensor& key, const AttentionTa
   });
 }
 
+// ---- On a GPU: the same formulas by ATen's operators, a tile of all heads of all samples at a time ----
+
+// [rows, batch, heads, ...] as [batch, heads, rows, ...]
+at::Tensor heads_first(const at::Tensor& tensor) { return tensor.transpose(0, 1).transpose(1, 2); }
+
+class WideTile {
+ public:
+  WideTile(const at::Tensor& query, const at::Tensor& key, const AttentionTask& task, std::int64_t first)
+      : task_(task),
+        first_(first),
+        rows_(std::min(kRows, query.size(0) - first)),
+        seen_(task.causal ? first + rows_ : key.size(0)),
+        heads_(query.size(2)),
+        groups_(key.size(2)) {}
+
+  at::Tensor rows_of(const at::Tensor& tensor) const { return heads_first(tensor.narrow(0, first_, rows_)); }
+  at::Tensor seen_of(const at::Tensor& tensor) const { return heads_first(tensor.narrow(0, 0, seen_)); }
+
+  // [batch, heads, rows, n] as [batch, groups, rows of all its heads, n]: the heads of a group have its keys.
+  at::Tensor by_group(const at::Tensor& tensor) const {
+    return tensor.reshape({tensor.size(0), groups_, heads_ / groups_ * rows_, tensor.size(3)});
+  }
+  at::Tensor by_head(const at::Tensor& tensor) const {
+    return tensor.reshape({tensor.size(0), heads_, rows_, tensor.size(3)});
+  }
+  // Minus infinity for keys that a row does not see. [batch, heads, rows, seen]
+  at::Tensor scores(const at::Tensor& query, const at::Tensor& key) const {
+    const at::Tensor scores = by_head(by_group(rows_of(query)).matmul(seen_of(key).transpose(2, 3))).mul_(task_.scale);
+    const auto numbers = query.options().dtype(at::kLong);
+    if (task_.causal)
+      scores.masked_fill_(at::arange(seen_, numbers).gt(at::arange(first_, first_ + rows_, numbers).unsqueeze(1)),
+                          -kInfinity);
+    if (task_.first_seen.defined())  // [batch, 1, rows, 1]
+      scores.masked_fill_(
+          key_positions(query).lt(task_.first_seen.narrow(0, first_, rows_).t().unsqueeze(1).unsqueeze(3)), -kInfinity);
+    return scores;
+  }
+  // The factors of dropout: [batch, heads, rows, seen].
+  at::Tensor factors(const at::Tensor& query) const {
+    const RandomMask random(task_.dropout, task_.seed);
+    const auto numbers = query.options().dtype(at::kLong);
+    const at::Tensor samples = at::arange(query.size(1), numbers).bitwise_left_shift_(32).view({-1, 1, 1});
+    const at::Tensor heads = at::arange(task_.first_head, task_.first_head + heads_, numbers).view({-1, 1});
+    const at::Tensor positions = positions_of(task_.queries, query.device()).narrow(0, first_, rows_);
+    return dropout_factors(random, row_keys(random, positions, samples + heads), key_positions(query),
+                           query.scalar_type());
+  }
+
+ private:
+  at::Tensor key_positions(const at::Tensor& query) const {
+    return positions_of(task_.keys, query.device()).narrow(0, 0, seen_);
+  }
+
+  const AttentionTask& task_;
+  const std::int64_t first_, rows_, seen_, heads_, groups_;
+};
+
+void attend_by_operators(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                         const AttentionTask& task, const Attended& result) {
+  const bool wide = query.scalar_type() == at::kDouble;
+  const double lowest = wide ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
+  const double least = wide ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+  for (std::int64_t first = 0; first < query.size(0); first += kRows) {
+    const WideTile tile(query, key, task, first);
+    at::Tensor p = tile.scores(query, key);
+    const at::Tensor largest = p.amax({3}, /*keepdim=*/true).clamp_min_(lowest);
+    p.sub_(largest).exp_();
+    const at::Tensor sums = p.sum({3}, /*keepdim=*/true);
+    tile.rows_of(result.log_sum).copy_((sums.log() + largest).squeeze(3));
+    if (task.dropout > 0) p.mul_(tile.factors(query));
+    tile.rows_of(result.out)
+        .copy_(tile.by_head(tile.by_group(p).matmul(tile.seen_of(value))).div_(sums.clamp_min(least)));
+  }
+}
+
+void attend_backward_by_operators(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                  const at::Tensor& out_gradient, const at::Tensor& log_sum, const at::Tensor& product,
+                                  const AttentionTask& task, const AttentionGradients& gradients) {
+  for (std::int64_t first = 0; first < query.size(0); first += kRows) {
+    const WideTile tile(query, key, task, first);
+    const at::Tensor p = tile.scores(query, key).sub_(tile.rows_of(log_sum).unsqueeze(3)).exp_();
+    const at::Tensor of_out = tile.by_group(tile.rows_of(out_gradient));
+    const at::Tensor of_p = tile.by_head(of_out.matmul(tile.seen_of(value).transpose(2, 3)));
+    at::Tensor dropped = p;
+    if (task.dropout > 0) {
+      const at::Tensor factors = tile.factors(query);
+      dropped = p * factors;
+      of_p.mul_(factors);
+    }
+    tile.seen_of(gradients.value).add_(tile.by_group(dropped).transpose(2, 3).matmul(of_out));
+    const at::Tensor of_scores = tile.by_group(of_p.sub_(tile.rows_of(product).unsqueeze(3)).mul_(p));
+    tile.rows_of(gradients.query).add_(tile.by_head(of_scores.matmul(tile.seen_of(key))), task.scale);
+    tile.seen_of(gradients.key).add_(of_scores.transpose(2, 3).matmul(tile.by_group(tile.rows_of(query))), task.scale);
+  }
+}
+
 }  // namespace
 
 Attended attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const AttentionTask& task) {
   Attended result{at::empty(query.sizes(), query.options()), at::empty(query.sizes().slice(0, 3), query.options())};
+  if (!query.device().is_cpu()) return attend_by_operators(query, key, value, task, result), result;
   for_tiles(query, key, task, 1,
             [&](Tiles& tiles, std::int64_t batch, std::int64_t head, std::int64_t group, std::int64_t first,
                 std::int64_t count) {
@@ -186,6 +286,8 @@ Attended attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor
 void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const at::Tensor& out_gradient, const at::Tensor& log_sum, const at::Tensor& product,
                      const AttentionTask& task, const AttentionGradients& gradients) {
+  if (!query.device().is_cpu())
+    return attend_backward_by_operators(query, key, value, out_gradient, log_sum, product, task, gradients);
   for_tiles(query, key, task, 3,
             [&](Tiles& tiles, std::int64_t batch, std::int64_t head, std::int64_t group, std::int64_t first,
                 std::int64_t count) {

@@ -14,13 +14,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/kernels/exponential.h"
-#include "tutti/tensor/tensor_bytes.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
 namespace {
@@ -48,10 +49,11 @@ at::ScalarType compute_type(const at::Tensor& logits) {
   return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// f(first row, rows) for runs of rows of a matrix.
+// f(first row, rows) for runs of rows of a matrix; on a GPU all are one.
 template <class Act>
 void for_runs(const at::Tensor& matrix, Act act) {
   const std::int64_t rows = matrix.size(0);
+  if (!matrix.device().is_cpu()) return act(0, rows);
   const std::int64_t each = std::max<std::int64_t>(1, kRunElements / std::max<std::int64_t>(1, matrix.size(1)));
   for (std::int64_t first = 0; first < rows; first += each) act(first, std::min(each, rows - first));
 }
@@ -79,6 +81,12 @@ at::Tensor own_numbers(LossCall& call, const at::Tensor& logits) {
     if (!exponentials.is_alias_of(x)) exponentials.copy_(x);
     at::Tensor total = totals.narrow(0, first, rows);
     if (call.smoothing > 0) at::sum_out(total, exponentials, 1);
+    if (!exponentials.device().is_cpu()) {
+      largest.copy_(exponentials.amax(1));
+      exponentials.sub_(largest.unsqueeze(1)).exp_();
+      sums.copy_(exponentials.sum(1));
+      return;
+    }
     AT_DISPATCH_FLOATING_TYPES(exponentials.scalar_type(), kWho, [&] {
       scalar_t* const of_rows = exponentials.data_ptr<scalar_t>();
       scalar_t *const m = largest.data_ptr<scalar_t>() + first, *const s = sums.data_ptr<scalar_t>() + first;
@@ -164,9 +172,9 @@ void require_sensible(const at::Tensor& logits, const at::Tensor& targets, std::
 
 at::Tensor vocab_parallel_cross_entropy(const Group& group, const at::Tensor& logits, const at::Tensor& targets,
                                         const CrossEntropyOptions& options) {
-  require_cpu_memory(logits, "vocab_parallel_cross_entropy: logits");
-  TUTTI_REQUIRE(logits.defined() && logits.dim() >= 1 && logits.is_floating_point(), kWho, ": the logits are ",
-                describe(logits), ", expected [..., words of this rank] of a floating type");
+  require_memory(logits, std::string(kWho) + ": logits");
+  TUTTI_REQUIRE(logits.dim() >= 1 && logits.is_floating_point(), kWho, ": the logits are ", describe(logits),
+                ", expected [..., words of this rank] of a floating type");
   const std::int64_t each = logits.size(-1), all = each * ranks_of(group), first = each * rank_in(group);
   LossCall call{.group = group, .type = logits.scalar_type()};
   call.words = options.words > 0 ? options.words : all;

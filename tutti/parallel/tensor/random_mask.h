@@ -1,5 +1,6 @@
 #pragma once
-// Which elements a dropout drops, as a hash of their position: the same on any rank and in any order.
+// Which elements a dropout drops, as a hash of their position: the same on any rank and in any order. On a GPU:
+// dropout_mask.h.
 #include <cstdint>
 #include <span>
 
@@ -13,6 +14,10 @@ class RandomMask {
  public:
   RandomMask(double p, std::uint64_t seed)
       : seed_(seed), below_(std::uint32_t(p * 4294967296.0)), scale_(1 / (1 - p)) {}
+
+  std::uint64_t seed() const { return seed_; }
+  std::uint32_t below() const { return below_; }
+  double scale() const { return scale_; }
 
   // What distinguishes rows: the position, or all that the row depends on.
   std::uint64_t row_key(std::uint64_t row, std::uint64_t of = 0) const {

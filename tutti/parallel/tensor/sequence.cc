@@ -11,6 +11,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/parallel/tensor/dropout_mask.h"
 #include "tutti/parallel/tensor/random_mask.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/tensor_bytes.h"
@@ -29,9 +30,15 @@ struct Dropout {
 
 // [rows, ...], contiguous: 1 / (1 - p) or 0.
 at::Tensor mask_like(const at::Tensor& x, const Dropout& dropout) {
-  const at::Tensor mask = at::empty(x.sizes(), x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const std::int64_t row = x.size(0) == 0 ? 0 : x.numel() / x.size(0);
   const RandomMask random(dropout.probability, dropout.seed);
+  if (!x.device().is_cpu()) {
+    const auto options = x.options().dtype(at::kLong);
+    const at::Tensor keys = row_keys(random, positions_of(dropout.part, x.device()), at::zeros({}, options));
+    return dropout_factors(random, keys, at::arange(row, options), type).view(x.sizes());
+  }
+  const at::Tensor mask = at::empty(x.sizes(), type);
   std::int64_t at_row = 0;
   for (const SequenceRange& range : dropout.part) {
     for (std::int64_t i = 0; i < range.count; ++i, ++at_row) {
@@ -92,10 +99,10 @@ std::int64_t rows_of(const SequencePart& part) {
                          [](std::int64_t rows, const SequenceRange& range) { return rows + range.count; });
 }
 
-at::Tensor positions_of(const SequencePart& part) {
-  std::vector<at::Tensor> ranges = {at::empty({0}, at::kLong)};
-  for (const SequenceRange& range : part)
-    ranges.push_back(at::arange(range.first, range.first + range.count, at::kLong));
+at::Tensor positions_of(const SequencePart& part, at::Device device) {
+  const at::TensorOptions options = at::TensorOptions(device).dtype(at::kLong);
+  std::vector<at::Tensor> ranges = {at::empty({0}, options)};
+  for (const SequenceRange& range : part) ranges.push_back(at::arange(range.first, range.first + range.count, options));
   return at::cat(ranges);
 }
 

@@ -25,7 +25,7 @@ SequencePart tensor_part(const SequencePart& part, int rank, int ranks);
 
 std::int64_t rows_of(const SequencePart& part);
 // i64 [rows]: for position embeddings.
-at::Tensor positions_of(const SequencePart& part);
+at::Tensor positions_of(const SequencePart& part, at::Device device = at::kCPU);
 // The rows (dimension 0) of a whole sequence. Has a gradient.
 at::Tensor take_part(const at::Tensor& whole, const SequencePart& part);
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "tutti/base/error.h"
-#include "tutti/parallel/data_parallel/precision/autocast_now.h"
 #include "tutti/tensor/compat.h"
 #include "tutti/tensor/compute.h"
 
@@ -13,21 +12,34 @@ namespace {
 
 #if TUTTI_TORCH_AT_LEAST(2, 4)
 constexpr bool kHasHalf = true;
-bool enabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
-at::ScalarType type_now() { return at::autocast::get_autocast_dtype(at::kCPU); }
-void set(bool on, at::ScalarType type) {
-  at::autocast::set_autocast_enabled(at::kCPU, on);
-  at::autocast::set_autocast_dtype(at::kCPU, type);
+AutocastSettings::Setting setting_of(at::DeviceType device) {
+  return {at::autocast::is_autocast_enabled(device), int(at::autocast::get_autocast_dtype(device))};
+}
+void set(at::DeviceType device, const AutocastSettings::Setting& setting) {
+  at::autocast::set_autocast_enabled(device, setting.on);
+  at::autocast::set_autocast_dtype(device, at::ScalarType(setting.type));
 }
 #else
 constexpr bool kHasHalf = false;
-bool enabled() { return at::autocast::is_cpu_enabled(); }
-at::ScalarType type_now() { return at::autocast::get_autocast_cpu_dtype(); }
-void set(bool on, at::ScalarType type) {
-  at::autocast::set_cpu_enabled(on);
-  at::autocast::set_autocast_cpu_dtype(type);
+AutocastSettings::Setting setting_of(at::DeviceType device) {
+  if (device == at::kCPU) return {at::autocast::is_cpu_enabled(), int(at::autocast::get_autocast_cpu_dtype())};
+  return {at::autocast::is_enabled(), int(at::autocast::get_autocast_gpu_dtype())};
+}
+void set(at::DeviceType device, const AutocastSettings::Setting& setting) {
+  if (device == at::kCPU) {
+    at::autocast::set_cpu_enabled(setting.on);
+    at::autocast::set_autocast_cpu_dtype(at::ScalarType(setting.type));
+  } else {
+    at::autocast::set_enabled(setting.on);
+    at::autocast::set_autocast_gpu_dtype(at::ScalarType(setting.type));
+  }
 }
 #endif
+
+void set_all(const AutocastSettings& settings) {
+  set(at::kCPU, settings.cpu);
+  set(at::kCUDA, settings.gpu);
+}
 
 }  // namespace
 
@@ -43,22 +55,25 @@ Autocast::Autocast(std::optional<DType> type) {
   TUTTI_REQUIRE(*type == DType::kF32 || *type == DType::kBF16 || *type == DType::kF16, "Autocast to ", name(*type),
                 ": expected bf16 or f16, or f32 for none");
   check_computes_in(*type).or_throw();
+  const AutocastSettings::Setting both = {*type != DType::kF32, int(*type == DType::kF16 ? at::kHalf : at::kBFloat16)};
+  begin({both, both});
+}
+
+Autocast::Autocast(const AutocastSettings& settings) { begin(settings); }
+
+void Autocast::begin(const AutocastSettings& settings) {
   active_ = true;
-  was_enabled_ = enabled();
-  previous_type_ = int(type_now());
+  before_ = autocast_now();
   at::autocast::increment_nesting();
-  set(*type != DType::kF32, *type == DType::kF16 ? at::kHalf : at::kBFloat16);
+  set_all(settings);
 }
 
 Autocast::~Autocast() {
   if (!active_) return;
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();  // of casted weights
-  set(was_enabled_, at::ScalarType(previous_type_));
+  set_all(before_);
 }
 
-DType autocast_now() {
-  if (!enabled()) return DType::kF32;
-  return type_now() == at::kHalf ? DType::kF16 : DType::kBF16;
-}
+AutocastSettings autocast_now() { return {setting_of(at::kCPU), setting_of(at::kCUDA)}; }
 
 }  // namespace tutti

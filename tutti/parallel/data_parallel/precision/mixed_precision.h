@@ -17,21 +17,36 @@ namespace tutti {
 // 2.4).
 Status check_computes_in(DType type);
 
+// LibTorch's autocast on the CPU and on GPUs.
+struct AutocastSettings {
+  struct Setting {
+    bool on = false;
+    int type = 0;  // an at::ScalarType
+    bool operator==(const Setting&) const = default;
+  };
+  Setting cpu, gpu;
+  bool operator==(const AutocastSettings&) const = default;
+};
+AutocastSettings autocast_now();  // of this thread
+
 // While it exists, operators of this thread that gain from it (matrix products, convolutions) compute in `type`, and
 // those that need the range (losses, norms) in f32. Inputs are cast, and autograd casts their gradients back. This is
-// LibTorch's autocast on the CPU, as torch.autocast("cpu", dtype=...). If nested, the innermost counts. kF32 turns it
-// off; no type leaves it unchanged. Throws Exception: another type; kF16 if LibTorch is older than 2.4 and cannot
-// multiply f16 on a CPU.
+// LibTorch's autocast on the CPU and on GPUs, as torch.autocast("cpu", dtype=...) and torch.autocast("cuda", dtype=...)
+// together. If nested, the innermost counts. kF32 turns it off; no type leaves it unchanged. Throws Exception: another
+// type; kF16 if LibTorch is older than 2.4 and cannot multiply f16 on a CPU.
 class Autocast {
  public:
   explicit Autocast(std::optional<DType> type);
+  explicit Autocast(const AutocastSettings& settings);  // as it was at another time
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
  private:
-  bool active_ = false, was_enabled_ = false;
-  int previous_type_ = 0;
+  void begin(const AutocastSettings& settings);
+
+  bool active_ = false;
+  AutocastSettings before_;
 };
 
 }  // namespace tutti

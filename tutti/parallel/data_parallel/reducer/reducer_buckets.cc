@@ -16,6 +16,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/parallel/data_parallel/reducer/features/features.h"
+#include "tutti/tensor/device_numbers.h"
 #include "tutti/tensor/gradient_hook.h"
 #include "tutti/tensor/group_tensor.h"
 
@@ -26,9 +27,8 @@ using Names = std::unordered_set<std::string>;
 Names names_in(const std::vector<std::string>& list) { return {list.begin(), list.end()}; }
 
 // Gradients that one flat range may hold: of one element type, on one device.
-int kind_of(const at::Tensor& tensor) {
-  const int place = tensor.device().is_cpu() ? 0 : 1 + tensor.device().index();
-  return place << 8 | int(tensor.scalar_type());
+int kind_of(const at::Tensor& tensor, DeviceNumbers& devices) {
+  return devices.of(tensor.device()) << 8 | int(tensor.scalar_type());
 }
 
 }  // namespace
@@ -89,10 +89,11 @@ void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
 
 std::vector<Bucket> Reducer::State::buckets_of(const std::vector<std::size_t>& order) {
   std::vector<GradientShape> shapes;
+  DeviceNumbers devices;
   for (const auto& parameter : parameters)
     shapes.push_back({.count = std::size_t(parameter.tensor.numel()),
                       .element_bytes = std::size_t(parameter.tensor.element_size()),
-                      .kind = kind_of(parameter.tensor)});
+                      .kind = kind_of(parameter.tensor, devices)});
   const bool pack_all = options.gradient_as_bucket_view || options.hook;
   const BucketLimits limits{.first_bytes = options.first_bucket_bytes,
                             .bytes = std::size_t(std::llround(options.bucket_cap_mb * (1 << 20))),

@@ -109,7 +109,6 @@ void Reducer::State::require_cpu_only_features_unused() const {
                                             describe(parameter.tensor)),
                                 "remove the option, or keep the model on the CPU"));
     };
-    require_none(options.autocast.has_value(), "DataParallelOptions::autocast");
     require_none(options.logical_ranks != 0, "DataParallelOptions::logical_ranks");
     require_none(parameter.route == Route::kSparse, "a sparse gradient");
   }

@@ -1,0 +1,52 @@
+// A GPT on grids of ranks with GPUs, on the doubles of the CUDA runtime and of LibTorch's device, against one process
+// on the CPU (tests/parity/gpt_grid.h).
+#include <gmock/gmock.h>
+
+#include "tests/cuda/worlds.h"
+#include "tests/parity/gpt_grid.h"
+
+namespace tutti::gpt {
+namespace {
+
+const Combination kCombinations[] = {
+    {},
+    {.recompute = true},
+    {.tensor = 2, .sequence_parallel = true},
+    {.tensor = 2, .recompute = true},
+    {.pipeline = 2},
+    {.pipeline = 2, .chunks = 2, .recompute = true, .schedule = ScheduleKind::kInterleaved},
+    {.pipeline = 2, .chunks = 2, .schedule = ScheduleKind::kZeroBubbleV},
+    {.context = 2, .recompute = true},
+    {.data = 2},
+    {.data = 2, .fully_shard = true},
+    {.tensor = 2, .context = 2, .sequence_parallel = true, .recompute = true},
+    {.tensor = 2, .pipeline = 2, .recompute = true},
+    {.tensor = 2, .data = 2, .recompute = true, .fully_shard = true},
+};
+
+class GptOnGpus : public ::testing::TestWithParam<Combination> {};
+
+TEST_P(GptOnGpus, TrainsAsOneProcessOnTheCpu) {
+  const Combination& c = GetParam();
+  const auto outcomes = test::run_processes(
+      c.ranks(),
+      [&](Group& world) {
+        // Here, and not before the ranks are forked: LibTorch's autograd has threads.
+        const Reference expected = reference_of(layers_of(c), c.recompute);
+        Findings findings;
+        train(c, expected, world, findings, at::Device(world.device()));
+        test::check(findings.failures().empty(), findings.failures());
+      },
+      test::with_gpus(test::kStaged));
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Grids, GptOnGpus, ::testing::ValuesIn(kCombinations), [](const auto& info) {
+  const Combination& c = info.param;
+  return fmt::format("tp{}_pp{}_dp{}_cp{}{}{}{}", c.tensor, c.pipeline, c.data, c.context,
+                     c.chunks > 1 ? fmt::format("_schedule{}", int(c.schedule)) : "", c.recompute ? "_recomputed" : "",
+                     c.fully_shard ? "_fully_sharded" : "");
+});
+
+}  // namespace
+}  // namespace tutti::gpt

@@ -1,0 +1,190 @@
+// The training programs with --device cuda, on the doubles of the CUDA runtime and of LibTorch's device: they print the
+// losses that they print on the CPU.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "apps/options/option_parser.h"
+#include "apps/options/pretrain_gpt_options.h"
+#include "apps/options/train_dlrm_options.h"
+#include "apps/options/train_image_options.h"
+#include "tests/cuda/worlds.h"
+#include "tests/harness/checkpoints.h"
+#include "tests/harness/ranks.h"
+#include "tutti/base/text.h"
+#include "tutti/models/dlrm/training.h"
+#include "tutti/models/gpt/training.h"
+#include "tutti/models/image/train.h"
+#include "tutti/tensor/rank_device.h"
+
+namespace tutti::test {
+namespace {
+
+void parse(cli::OptionTable table, const std::string& line) {
+  std::vector<std::string> words = split(line, ' ');
+  std::erase(words, "");
+  cli::OptionParser parser({"a program", "", ""}, std::move(table));
+  parser.parse(words, [&](const std::string&, const Error& error) {
+    throw std::runtime_error(line + ": " + error.detail + " | " + error.hint);
+  });
+}
+
+void expect_in_world(int size, const RankBody& body) {
+  EXPECT_EQ(describe(run_processes(size, body, with_gpus(kStaged))), "");
+}
+
+void check_losses(double on_gpu, double on_cpu, const std::string& what, double tolerance) {
+  check(std::abs(on_gpu / on_cpu - 1) < tolerance, what, ": the last loss is ", on_gpu, ", on the CPU ", on_cpu);
+}
+
+// ---- pretrain_gpt
+
+double last_loss_of_gpt(const Group& world, const std::string& more) {
+  cli::PretrainGptCommand command;
+  parse(pretrain_gpt_options(command),
+        "--num-layers 2 --hidden-size 16 --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 "
+        "--micro-batch-size 2 --global-batch-size 8 --mock-data --vocab-size 31 --lr 1e-2 "
+        "--eval-iters 1 --log-interval 10 " +
+            more);
+  const auto options = gpt::for_world(command.options, world.size()).or_throw();
+  return gpt::pretrain(world, options, nullptr).training.last_loss.value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+TEST(TrainersOnGpus, PretrainGptHasTheLossesOfTheCpu) {
+  expect_in_world(2, [](Group& world) {
+    const struct {
+      std::string options;
+      double tolerance = 1e-9;
+    } runs[] = {
+        {"--fp64 --use-distributed-optimizer"},
+        {"--fp64 --use-distributed-optimizer --overlap-grad-reduce"},
+        {"--fp64 --overlap-grad-reduce"},
+        {"--fp64 --fsdp --position-embedding-type rope --swiglu --normalization RMSNorm --group-query-attention "
+         "--num-query-groups 2"},
+        {"--fp64 --optimizer sgd --log-params-norm --log-num-zeros-in-grad --log-throughput"},
+        {"--fp64 --pipeline-model-parallel-size 2 --reset-position-ids --reset-attention-mask --eod-mask-loss"},
+        {"--bf16 --tensor-model-parallel-size 2 --sequence-parallel", 1e-3},
+    };
+    for (const auto& [options, tolerance] : runs)
+      check_losses(last_loss_of_gpt(world, options + " --train-iters 3 --device cuda"),
+                   last_loss_of_gpt(world, options + " --train-iters 3"), options, tolerance);
+  });
+}
+
+TEST(TrainersOnGpus, PretrainGptContinuesOnTheOtherDevice) {
+  const TemporaryFolder folder;
+  expect_in_world(2, [&](Group& world) {
+    const std::string four = " --fp64 --train-iters 4";
+    const double expected = last_loss_of_gpt(world, four);
+    const std::string grids[] = {" --tensor-model-parallel-size 2", " --pipeline-model-parallel-size 2"};
+    for (const bool begins_on_gpu : {true, false}) {
+      const std::string place = folder.path() + (begins_on_gpu ? "/gpu" : "/cpu");
+      const auto device = [&](bool is_first) {
+        return std::string(is_first == begins_on_gpu ? " --device cuda" : " --device cpu");
+      };
+      const std::string saving = four + " --save " + place + " --save-interval 2";
+      last_loss_of_gpt(world, saving + " --exit-interval 2" + grids[0] + device(true));
+      check_losses(last_loss_of_gpt(world, saving + " --load " + place + grids[1] + device(false)), expected,
+                   begins_on_gpu ? "from the GPU" : "from the CPU", 1e-9);
+    }
+  });
+}
+
+// ---- train_dlrm
+
+double last_loss_of_dlrm(const Group& world, const std::string& more) {
+  cli::TrainDlrmCommand command;
+  parse(train_dlrm_options(command),
+        "--arch-embedding-size 40-300-7 --arch-sparse-feature-size 8 --arch-mlp-bot 5-8 --arch-mlp-top 6-1 "
+        "--mini-batch-size 6 --data-size 20 --learning-rate 0.1 --dtype float64 --print-freq 10 "
+        "--round-targets true " +
+            more);
+  auto sources = dlrm::open_sources(command.options).or_throw();
+  const auto& shape = sources.train->shape();
+  const auto architecture =
+      dlrm::architecture_of(command.options.architecture, shape.dense_features, shape.rows, sources.where).or_throw();
+  return dlrm::run(world, command.options, architecture, sources, command.checkpoints).last_loss;
+}
+
+TEST(TrainersOnGpus, TrainDlrmHasTheLossesOfTheCpuAndContinuesThere) {
+  const TemporaryFolder folder;
+  expect_in_world(2, [&](Group& world) {
+    for (const std::string options :
+         {"--test-freq 2 --mlperf-logging", "--optimizer adagrad --arch-interaction-itself --no-shared-tables",
+          "--optimizer rwsadagrad --arch-interaction-op cat --md-flag", "--loss-function bce --loss-threshold 0.1",
+          "--placement row-wise --qr-flag --debug-mode"})
+      check_losses(last_loss_of_dlrm(world, options + " --use-gpu"), last_loss_of_dlrm(world, options), options, 1e-9);
+
+    const double expected = last_loss_of_dlrm(world, "--nepochs 2 --optimizer adagrad");
+    for (const bool begins_on_gpu : {true, false}) {
+      const std::string place = folder.path() + (begins_on_gpu ? "/gpu" : "/cpu");
+      const auto device = [&](bool is_first) { return is_first == begins_on_gpu ? " --use-gpu" : ""; };
+      const std::string saving = " --optimizer adagrad --save-dir " + place;
+      last_loss_of_dlrm(world, saving + device(true));
+      check_losses(last_loss_of_dlrm(world, "--nepochs 2" + saving + device(false)), expected,
+                   begins_on_gpu ? "from the GPU" : "from the CPU", 1e-9);
+      last_loss_of_dlrm(world, "--inference-only --load-model " + place + device(false));
+    }
+  });
+}
+
+// ---- train_image
+
+ImageDataset pictures(std::size_t count) {
+  ImageDataset data{.rows = 28, .columns = 28};
+  for (std::size_t i = 0; i < count; ++i) data.labels.push_back(std::uint8_t(i * 7 % 10));
+  for (std::size_t i = 0; i < count * 28 * 28; ++i) data.pixels.push_back(std::uint8_t(i * i / 13 + i / 784 * 31));
+  return data;
+}
+
+ImageTrainingResult train_images(const Group& world, const std::string& more) {
+  cli::TrainImageCommand command;
+  parse(train_image_options(command), "--batch-size 4 --max-steps 3 --log-every -1 " + more);
+  return train_image_model(world, pictures(32), pictures(9), command.training);
+}
+
+TEST(TrainersOnGpus, TrainImageHasTheLossesOfTheCpu) {
+  const TemporaryFolder folder;
+  expect_in_world(2, [&](Group& world) {
+    const std::string runs[] = {"--model cnn --clip-grad-norm 1 --check-replicas 1", "--sharded on", "--compress bf16",
+                                "--accumulate 2 --optimizer adam", "--save-interval 2 --keep 2"};
+    for (const std::string& options : runs) {
+      const auto saving = [&](const char* place) {
+        return options.find("--keep") == std::string::npos ? options
+                                                           : options + " --save-dir " + folder.path() + "/" + place;
+      };
+      const auto on_gpu = train_images(world, saving("gpu") + " --device cuda"),
+                 on_cpu = train_images(world, saving("cpu"));
+      check_losses(on_gpu.training.last_loss.value(), on_cpu.training.last_loss.value(), options, 1e-4);
+      check(on_gpu.test_accuracy == on_cpu.test_accuracy, options, ": accuracy ", on_gpu.test_accuracy);
+    }
+  });
+}
+
+// ---- The device of a rank
+
+TEST(TrainersOnGpus, TheDeviceIsThatOfTheRank) {
+  expect_in_world(2, [](Group& world) {
+    check(rank_device(world, "cpu") == at::Device(at::kCPU), "cpu");
+    for (const char* choice : {"cuda", "auto"})
+      check(rank_device(world, choice) == at::Device(at::kCUDA, at::DeviceIndex(world.rank())), choice);
+  });
+}
+
+TEST(TrainersOnGpus, ARankWithoutAGpuIsNamedByAll) {
+  expect_in_world(2, [](Group& world) {
+    if (world.rank() == 1) ::setenv("TUTTI_DEVICE", "cpu", 1);
+    check(rank_device(world, "auto") == at::Device(at::kCPU), "auto");
+    expect_words(sentence_of([&] { rank_device(world, "cuda"); }), "rank 1: this rank has no GPU");
+    ::setenv("TUTTI_DEVICE", "cuda:40", 1);
+    expect_words(sentence_of([&] { rank_device(world, "cuda"); }), "this rank computes on cuda:40, and LibTorch finds");
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

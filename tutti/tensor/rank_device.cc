@@ -1,0 +1,55 @@
+#include "tutti/tensor/rank_device.h"
+
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include "tutti/base/error.h"
+#include "tutti/base/log.h"
+#include "tutti/comm/agree.h"
+#include "tutti/tensor/compute.h"
+
+namespace tutti {
+namespace {
+
+// Whether LibTorch has the GPU of this rank.
+Status check_gpu(const Group& world, const c10::Device& device) {
+  const auto no = [&](std::string detail, std::string hint) {
+    return Error{.code = Code::kUnsupported,
+                 .detail = std::move(detail),
+                 .hint = std::move(hint),
+                 .group = world.name(),
+                 .rank = world.rank()};
+  };
+  if (!device.is_cuda())
+    return no("this rank has no GPU", "nvidia-smi -L lists GPUs; CUDA_VISIBLE_DEVICES and TUTTI_DEVICE may hide them");
+  if (!at::globalContext().hasCUDA())
+    return no(fmt::format("this LibTorch, {}, was built without CUDA", torch_version()),
+              "build Tutti with a LibTorch that has CUDA (docs/install.md), or train on the CPU");
+  const int count = c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
+  if (device.index() >= count)
+    return no(fmt::format("this rank computes on {}, and LibTorch finds {} {}", device.str(), count,
+                          count == 1 ? "GPU" : "GPUs"),
+              "TUTTI_DEVICE and CUDA_VISIBLE_DEVICES say which GPUs a rank has");
+  return {};
+}
+
+}  // namespace
+
+c10::Device rank_device(const Group& world, const std::string& choice) {
+  TUTTI_REQUIRE(choice == "cpu" || choice == "cuda" || choice == "auto", "a device \"", choice,
+                "\", expected cpu, cuda or auto");
+  if (choice == "cpu") return c10::kCPU;
+  c10::Device device(world.device());
+  if (device.is_cuda() && !device.has_index()) device.set_index(0);
+  const Status usable = agree(world, check_gpu(world, device));
+  if (choice == "cuda") usable.or_throw();
+  if (!usable.ok()) {
+    if (world.rank() == 0) log::info("training on the CPU: " + to_string(usable.error()));
+    return c10::kCPU;
+  }
+  c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
+  return device;
+}
+
+}  // namespace tutti
