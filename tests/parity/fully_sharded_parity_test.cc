@@ -16,6 +16,7 @@
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/compute.h"
 
 namespace tutti {
 namespace {
@@ -70,7 +71,7 @@ TEST_P(FullyShardedParity, EqualsDataParallel) {
   const auto outcomes = test::run_processes(
       param.ranks,
       [&](Group& world) {
-        at::set_num_threads(1);
+        fix_compute_threads(1);
         auto plain = make_net(param.type, param.frozen), sharded = make_net(param.type, param.frozen);
         if (world.rank() > 0)  // rank 0's weights count
           for (auto& parameter : sharded->parameters()) parameter.detach().zero_();
@@ -185,7 +186,7 @@ TEST_P(WhereWeightsAre, RanksThatUseDifferentBlocksAverageWithZeros) {
   const auto outcomes = test::run_processes(
       2,
       [&](Group& world) {
-        at::set_num_threads(1);
+        fix_compute_threads(1);
         at::manual_seed(4);
         const auto net = std::make_shared<Branches>();
         net->to(at::kDouble);
@@ -210,7 +211,7 @@ TEST_P(WhereWeightsAre, WhatIsWrittenToTheWholeStaysAndANaNIsNamedAndNotStepped)
   const auto outcomes = test::run_processes(
       2,
       [&](Group& world) {
-        at::set_num_threads(1);
+        fix_compute_threads(1);
         auto net = make_net(at::kFloat);
         const auto parameters = net->named_parameters();
         FullySharded sharded(net, world, {.share_on_host = where == "shared"});

@@ -186,8 +186,8 @@ TEST_F(TrainImage, LearnsInF16OrSaysWhyNot) {
   const auto version = json_of(train(0, {"--max-steps", "1", "--json"}))["torch"].get<std::string>();
   const std::vector<std::vector<std::string>> ways = {{"--sharded", "on"}, {"--sharded", "off", "--compress", "f16"}};
   for (const auto& way : ways) {  // the mlp: LibTorch 2.15 takes 8 seconds for a step of the cnn in f16
-    std::vector<std::string> arguments = {"--model", "mlp",          "--lr", "0.02",     "--precision",
-                                          "f16",     "--batch-size", "16",   "--epochs", "2"};
+    std::vector<std::string> arguments = {"--model", "mlp",          "--lr", "0.02",        "--precision",
+                                          "f16",     "--batch-size", "16",   "--max-steps", "12"};
     arguments.insert(arguments.end(), way.begin(), way.end());
     arguments.push_back("--json");
     const auto ended = train(2, arguments);

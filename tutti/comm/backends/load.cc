@@ -31,13 +31,18 @@ struct Library {
   std::string path;
 };
 
+int scope_of(const std::string& name) {
+  if (name == "mpi") return RTLD_GLOBAL;  // Open MPI loads plugins that search for its symbols there
+  // A LibTorch of PyTorch's wheels exports the symbols of a Gloo of its own, which is another version.
+  return RTLD_LOCAL | RTLD_DEEPBIND;
+}
+
 Result<Library> load(const std::string& name) {
   const std::string file = "libtutti_" + name + ".so";
   for (const std::string& folder : folders()) {
     const std::string path = folder + "/" + file;
     if (std::error_code failed; !std::filesystem::exists(path, failed)) continue;
-    // RTLD_GLOBAL: Open MPI loads plugins that search for its symbols there.
-    if (void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return Library{handle, path};
+    if (void* const handle = ::dlopen(path.c_str(), RTLD_NOW | scope_of(name))) return Library{handle, path};
     const char* const why = ::dlerror();
     return Error{
         .code = Code::kUnsupported,
