@@ -30,13 +30,13 @@ std::string message_of(const Worker& worker) {
   return message.empty() ? worker.progress().read().message : message;
 }
 
-// Steps a second, averaged over some seconds.
+// Steps a second, averaged over some seconds; -1 until a rank that has counted a step was seen twice.
 double smoothed_rate(double rate, const trace::RankProgress& before, const trace::RankProgress& after) {
   constexpr double kOver = 5;  // seconds
   const double seconds = double(after.read_at - before.read_at) * 1e-9;
-  if (before.pid != after.pid || seconds <= 0 || after.steps < before.steps) return 0;
+  if (before.pid != after.pid || seconds <= 0 || after.steps < before.steps || after.steps == 0) return -1;
   const double fresh = double(after.steps - before.steps) / seconds;
-  if (rate == 0) return fresh;
+  if (rate < 0) return fresh;
   return rate + (fresh - rate) * std::min(1.0, seconds / kOver);
 }
 
@@ -186,7 +186,7 @@ std::vector<RankStatus> Monitor::status(Workers& workers) const {
                  : is_suspended(worker.pid()) ? "stopped"
                                               : "runs";
     rank.step = progress.step;
-    rank.steps_a_second = worker.alive() ? watched.steps_a_second : 0;
+    rank.steps_a_second = worker.alive() ? watched.steps_a_second : -1;
     rank.waits = worker.alive() ? stragglers_.waits(worker.rank()) : -1;
     rank.doing = state_text(progress, options_.describe);
     rank.alarm = progress.alarm;

@@ -31,7 +31,7 @@ struct WatchedRank {
   RankSeen seen;  // at the last check
   ProcessInfo process;
   Clock::time_point moved;  // its last progress
-  double steps_a_second = 0;
+  double steps_a_second = -1;
 };
 
 class Monitor {

@@ -1,12 +1,14 @@
 // Real processes under a Monitor; what it judges is stalls_test.cc's.
 #include "tutti/launch/monitor/monitor.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "tutti/launch/monitor/stacks.h"
 
@@ -46,7 +48,24 @@ class Monitors : public ::testing::Test {
     }
     FAIL() << "never printed: " << text;
   }
+  void check_twice() {
+    for (int i = 0; i < 2; ++i) {
+      PollSet events;
+      monitor_.listen(events, workers_);
+      events.wait();
+      EXPECT_FALSE(monitor_.check(workers_));
+    }
+  }
   pid_t pid(int rank) { return workers_.begin()[rank].pid(); }
+  // The page that a rank has from its agent. The test writes it in the rank's place.
+  std::unique_ptr<trace::ProgressPage> page(int rank) {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid(rank)) + "/fd")) {
+      std::error_code gone;
+      if (std::filesystem::read_symlink(entry, gone).string().rfind("/memfd:tutti-progress", 0) != 0) continue;
+      return std::move(*trace::ProgressPage::open(Fd(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC)).get()));
+    }
+    return nullptr;
+  }
 
   AgentSpec spec_;
   Consoles consoles_{""};
@@ -78,6 +97,24 @@ TEST_F(Monitors, ARankThatTheAgentContinuesToEndItIsNotReported) {
   kill(pid(0), SIGCONT);
   check_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") continues");
   EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 1 (pid " + std::to_string(pid(1)) + ") continues"))));
+}
+
+// Also of a rank that has counted all its steps before the first check, and of one that no longer counts any.
+TEST_F(Monitors, TheRateOfARankThatHasCountedAStepIsKnown) {
+  start(2);
+  check_twice();
+  EXPECT_EQ(monitor_.status(workers_).at(0).steps_a_second, -1) << "it has not called init()";
+  const auto early = page(0), late = page(1);
+  ASSERT_TRUE(early && late);
+  early->join(0, 2);
+  early->begin_step(7);
+  late->join(1, 2);
+  check_twice();
+  EXPECT_EQ(monitor_.status(workers_).at(0).steps_a_second, 0);
+  EXPECT_EQ(monitor_.status(workers_).at(1).steps_a_second, -1) << "it has counted no step";
+  late->begin_step(1);
+  check_twice();
+  EXPECT_GT(monitor_.status(workers_).at(1).steps_a_second, 0);
 }
 
 TEST_F(Monitors, AnExitIsReportedInTheStatusAndInTheReport) {

@@ -54,7 +54,7 @@ RankStatus rank_of(const StatusJson& json) {
           .pid = int(whole(json, "pid", -1, INT32_MAX)),
           .state = words(json, "state"),
           .step = whole(json, "step", -1, INT64_MAX, -1),
-          .steps_a_second = real(json, "steps_a_second", 0, kLongestReply, 0),
+          .steps_a_second = real(json, "steps_a_second", -1, kLongestReply, -1),
           .waits = real(json, "waits", -1, kLongestReply, -1),
           .doing = words(json, "doing", ""),
           .seconds = real(json, "seconds", -1, kLongestReply, -1),
@@ -133,7 +133,7 @@ std::string table_of(const std::vector<Column>& columns, std::size_t rows, int w
 }
 
 std::string rate_text(double rate) {
-  if (rate <= 0) return "";
+  if (rate < 0) return "";
   char text[32];
   std::snprintf(text, sizeof text, rate < 10 ? "%.2f" : rate < 100 ? "%.1f" : "%.0f", rate);
   return text;

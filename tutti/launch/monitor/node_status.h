@@ -14,7 +14,7 @@ struct RankStatus {
   int pid = 0;
   std::string state;           // "runs", "stopped", "ended", "failed"
   std::int64_t step = -1;      // -1: none was told
-  double steps_a_second = 0;   // lately; 0: not known
+  double steps_a_second = -1;  // lately; -1: not known
   double waits = -1;           // the share of its time that it is in calls, lately; -1: not known
   std::string doing;           // "all_reduce #42 (f32[1024], sum) on group world", "computes", "in tutti::init()"
   double seconds = -1;         // in that; -1: not known

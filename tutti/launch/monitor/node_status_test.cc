@@ -67,6 +67,13 @@ TEST(Table, HasALineForEachRank) {
                     HasSubstr("\n   3  bb    101")));
 }
 
+TEST(Table, ShowsARateThatIsZeroAndNoneThatIsNotKnown) {
+  NodeStatus status = node(0, 2);
+  status.ranks[0].steps_a_second = 0;
+  status.ranks[1].steps_a_second = -1;
+  EXPECT_THAT(status_table({status}, 0, 0), AllOf(HasSubstr("12    0.00   93 %"), HasSubstr("12           93 %")));
+}
+
 TEST(Table, ShowsTheAlarmsOfRanks) {
   NodeStatus status = node(0, 2);
   status.ranks[1].alarm = "1 of 3 checkpoints was not saved, the last that of step 40: No space left on device";
