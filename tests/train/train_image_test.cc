@@ -320,7 +320,7 @@ TEST_F(TrainImage, MistakesGetASentence) {
   ended = train(0, {"--model", "rnn"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("rnn"));
-  // That all ranks make is told by one of them, and by the report, if a rank ends before that one has told it.
+  // All ranks make this mistake, and one prints it. If another ends first, only the report of the job has it.
   for (const auto& mistake : {std::vector<std::string>{"--modle", "mlp"}, {"--model", "rnn"}}) {
     ended = train(3, mistake);
     EXPECT_EQ(ended.code, 2);
