@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
@@ -15,12 +16,20 @@
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/tensor/module_state.h"
+#include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
 namespace {
 
 enum class Way { kWhole, kStage1, kStage2, kStage3 };
 constexpr Way kWays[] = {Way::kWhole, Way::kStage1, Way::kStage2, Way::kStage3};
+
+// Running means of BatchNorm differ between ranks after a step.
+torch::nn::Sequential make_net_with_statistics() {
+  torch::manual_seed(5);
+  return torch::nn::Sequential(torch::nn::Linear(9, 37), torch::nn::BatchNorm1d(37), torch::nn::ReLU(),
+                               torch::nn::Linear(37, 5));
+}
 
 torch::nn::Sequential make_net() {
   torch::manual_seed(5);
@@ -32,7 +41,7 @@ torch::nn::Sequential make_net() {
 // A model that trains in one of the ways.
 class Trained {
  public:
-  Trained(const Group& world, Way way) : world_(world), net_(make_net()) {
+  Trained(const Group& world, Way way, torch::nn::Sequential net = make_net()) : world_(world), net_(std::move(net)) {
     const UpdateRule rule = AdamOptions{.lr = 0.02};
     if (way == Way::kStage3) {
       fully_ = std::make_unique<FullySharded<torch::nn::SequentialImpl>>(net_, world);
@@ -71,6 +80,8 @@ class Trained {
     state(dict);
     dict.load(world_, reader).or_throw();
   }
+
+  const torch::nn::Sequential& net() const { return net_; }
 
  private:
   void state(StateDict& dict) {
@@ -141,6 +152,34 @@ TEST(CheckpointsOfTraining, AnyRanksAndWayToAnyOther) {
   }
   const auto one = contents(place(2, Way::kStage1));
   EXPECT_EQ(one.size(), 5 + 3 * 4u) << "four weights with exp_avg, exp_avg_sq and step each, and a buffer";
+}
+
+TEST(CheckpointsOfTraining, BuffersAreThoseOfTheFirstRank) {
+  const test::TemporaryFolder folder;
+  for (const int ranks : {2, 3}) {
+    const auto outcomes = test::run_processes(ranks, [&](Group& world) {
+      at::set_num_threads(1);
+      for (const Way way : kWays) {
+        const std::string place = folder.path() + "/" + std::to_string(ranks) + "-" + std::to_string(int(way));
+        Trained trained(world, way, make_net_with_statistics());
+        for (int k = 0; k < 2; ++k) trained.step(k);
+        trained.save(place, 2);
+        Trained resumed(world, way, make_net_with_statistics());
+        resumed.load(place);
+        const auto check_equal = [&](std::vector<NamedTensor> (*those_of)(const torch::nn::Module&), const char* when) {
+          const auto tensors = those_of(*trained.net()), others = those_of(*resumed.net());
+          for (std::size_t i = 0; i < tensors.size(); ++i)
+            test::check(at::equal(tensors[i].tensor, others[i].tensor), tensors[i].name, " in way ", int(way), when);
+        };
+        if (world.rank() == 0) check_equal(buffers_of, ", loaded");
+        if (way == Way::kStage3) continue;  // there each rank continues with buffers of its own
+        trained.step(2);
+        resumed.step(2);
+        check_equal(tensors_of, ", a step later");
+      }
+    });
+    ASSERT_EQ(test::describe(outcomes), "") << ranks;
+  }
 }
 
 TEST(CheckpointsOfTraining, AnotherModelOrOptimizerIsNamed) {

@@ -36,8 +36,8 @@ class CheckpointReader;  // io/reader.h
 using RowSource = std::function<Status(std::uint64_t first, std::uint64_t count, std::byte* into)>;
 using RowSink = std::function<Status(std::uint64_t first, std::uint64_t count, const std::byte* rows)>;
 
-// What this rank has of a tensor. Several ranks may have the same box (replicas, which must be equal). All boxes of a
-// tensor together cover it, and do not overlap otherwise.
+// What this rank has of a tensor. Several ranks may have the same box (replicas, which must be equal, or see
+// `may_differ`). All boxes of a tensor together cover it, and do not overlap otherwise.
 struct StateBox {
   TensorKey key;
   DType dtype = DType::kF32;
@@ -45,6 +45,9 @@ struct StateBox {
   TensorBox box = {};          // without dimensions: the whole
   void* data = nullptr;        // its first element, in memory of the CPU; row-major, packed within a row
   std::size_t row_stride = 0;  // bytes from row to row; 0: packed
+  // The ranks may have other values in it, as DataParallel has in buffers between two calls of forward(): that of the
+  // first rank is saved.
+  bool may_differ = false;
   // In place of data, for rows that do not lie in memory as they are saved.
   RowSource source = {};
   RowSink sink = {};  // loads; a box that is only saved needs none

@@ -72,7 +72,13 @@ StateBox state_box(TensorKey key, const at::Tensor& tensor) {
 }
 
 void add_state(StateDict& state, const torch::nn::Module& module) {
-  for (const auto& named : tensors(module)) state.tensor(state_box({named.name, ""}, named.tensor));
+  const auto all = tensors(module);
+  const std::size_t parameters = without_repeats(parameters_of(module)).size();  // come first
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    StateBox box = state_box({all[i].name, ""}, all[i].tensor);
+    box.may_differ = i >= parameters;
+    state.tensor(std::move(box));
+  }
 }
 
 }  // namespace tutti

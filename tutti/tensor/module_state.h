@@ -15,7 +15,8 @@ class Module;
 
 namespace tutti {
 
-// Parameters and buffers, which every rank has as a whole: one of the ranks writes each. A tensor that is registered
+// Parameters and buffers, which every rank has as a whole: one of the ranks writes each parameter, and the first rank
+// the buffers, since DataParallel and FullySharded let those of the others differ. A tensor that is registered
 // twice (a tied weight) is saved under its first name. Tensors may be on any device and in any layout; where they are
 // not contiguous in memory of the CPU they pass through a copy, row by row. Throws Exception for tensors without dense
 // memory.

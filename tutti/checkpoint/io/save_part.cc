@@ -12,8 +12,8 @@ namespace {
 std::string signature(std::span<const StateBox> boxes) {
   std::string text;
   for (const StateBox& saved : boxes)
-    text += fmt::format("{} {}{}{}\n", to_string(saved.key), name(saved.dtype), shape_text(saved.shape),
-                        box_text(box_of(saved)));
+    text += fmt::format("{} {}{}{}{}\n", to_string(saved.key), name(saved.dtype), shape_text(saved.shape),
+                        box_text(box_of(saved)), saved.may_differ ? " may differ" : "");
   return text;
 }
 

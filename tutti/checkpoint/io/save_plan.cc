@@ -69,7 +69,8 @@ Status check(const TensorKey& key, const TensorPieces& pieces) {
 Result<std::string> encode_given(const std::vector<GivenBox>& boxes) {
   auto list = json::array();
   for (const GivenBox& given : boxes)
-    list.push_back({given.key.name, given.key.state, int(given.dtype), given.shape, given.box.begin, given.box.extent});
+    list.push_back({given.key.name, given.key.state, int(given.dtype), given.shape, given.box.begin, given.box.extent,
+                    given.may_differ});
   try {
     return list.dump();
   } catch (const json::exception&) {
@@ -84,7 +85,8 @@ Result<std::vector<GivenBox>> decode_given(std::string_view text) {
       boxes.push_back({.key = {given.at(0), given.at(1)},
                        .dtype = DType(given.at(2).get<int>()),
                        .shape = given.at(3),
-                       .box = {given.at(4), given.at(5)}});
+                       .box = {given.at(4), given.at(5)},
+                       .may_differ = given.at(6)});
   } catch (const json::exception&) {
     return Error{.code = Code::kCorrupt, .detail = "a rank sent a list of tensors that cannot be read"};
   }
@@ -100,17 +102,18 @@ Result<std::vector<std::vector<std::size_t>>> plan_save(const std::vector<std::v
     }
   std::vector<std::vector<std::size_t>> plan(given.size());
   std::vector<std::uint64_t> bytes(given.size());
-  // What has one holder only is dealt out first, then replicas fill up.
+  // What has one possible writer only is dealt out first, then replicas fill up.
   for (const bool replicas : {false, true}) {
     for (const auto& [key, pieces] : tensors) {
       if (!replicas) TUTTI_TRY(check(key, pieces));
       for (std::size_t b = 0; b < pieces.boxes.size(); ++b) {
         const auto& holders = pieces.holders[b];
-        if ((holders.size() > 1) != replicas) continue;
+        if ((holders.size() > 1 && !pieces.first->may_differ) != replicas) continue;
+        const auto fewer_bytes = [&](const BoxHolder& x, const BoxHolder& y) {
+          return bytes[std::size_t(x.rank)] < bytes[std::size_t(y.rank)];
+        };
         const BoxHolder& writer =
-            *std::min_element(holders.begin(), holders.end(), [&](const BoxHolder& x, const BoxHolder& y) {
-              return bytes[std::size_t(x.rank)] < bytes[std::size_t(y.rank)];
-            });
+            replicas ? *std::min_element(holders.begin(), holders.end(), fewer_bytes) : holders.front();
         bytes[std::size_t(writer.rank)] += pieces.boxes[b].elements() * size_of(pieces.first->dtype);
         plan[std::size_t(writer.rank)].push_back(writer.number);
       }

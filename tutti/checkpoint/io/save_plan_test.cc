@@ -26,6 +26,15 @@ TEST(SavePlan, EveryBoxHasAWriterAndReplicasAreSharedOut) {
   EXPECT_THAT(*plan, ElementsAre(ElementsAre(0u, 1u, 3u), ElementsAre(0u, 2u)));
 }
 
+TEST(SavePlan, TheFirstRankWritesReplicasThatMayDiffer) {
+  GivenBox mean = rows("mean", 0, 10), variance = rows("variance", 0, 10);
+  mean.may_differ = variance.may_differ = true;
+  const GivenBox weight = rows("weight", 0, 10);
+  const auto plan = plan_save({{weight}, {mean, variance, weight}, {mean, variance, weight}});
+  ASSERT_TRUE(plan.ok()) << to_string(plan.error());
+  EXPECT_THAT(*plan, ElementsAre(ElementsAre(0u), ElementsAre(0u, 1u), IsEmpty()));
+}
+
 TEST(SavePlan, EmptyBoxesAreWrittenByNoRank) {
   const auto plan = plan_save({{rows("emb", 0, 10)}, {rows("emb", 10, 0)}});
   ASSERT_TRUE(plan.ok());
@@ -56,12 +65,15 @@ TEST(SavePlan, BoxesAreEncodedAsText) {
   GivenBox state = rows("emb", 1, 4);
   state.key.state = "sum";
   state.dtype = DType::kBF16;
+  state.may_differ = true;
   const auto back = decode_given(*encode_given({state, {.key = {"scalar", ""}}}));
   ASSERT_TRUE(back.ok());
   ASSERT_EQ(back->size(), 2u);
   EXPECT_EQ((*back)[0].key, state.key);
   EXPECT_EQ((*back)[0].dtype, DType::kBF16);
   EXPECT_EQ((*back)[0].box, state.box);
+  EXPECT_TRUE((*back)[0].may_differ);
+  EXPECT_FALSE((*back)[1].may_differ);
   EXPECT_EQ((*back)[1].shape, TensorShape());
   EXPECT_THAT(to_string(encode_given({{.key = {"\xff", ""}}}).error()), HasSubstr("not valid UTF-8"));
   EXPECT_FALSE(decode_given("[1]").ok());

@@ -234,7 +234,7 @@ Result<SavePart> plan_my_part(const Group& group, std::span<const StateBox> boxe
                               const SaveOptions& options) {
   TUTTI_TRY(agree(group, check(boxes, facts, options)));
   std::vector<GivenBox> mine;
-  for (const StateBox& box : boxes) mine.push_back({box.key, box.dtype, box.shape, box_of(box)});
+  for (const StateBox& box : boxes) mine.push_back({box.key, box.dtype, box.shape, box_of(box), box.may_differ});
   std::vector<std::vector<GivenBox>> all;
   if (!group) {
     all.push_back(std::move(mine));

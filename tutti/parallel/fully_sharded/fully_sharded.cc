@@ -433,7 +433,11 @@ std::vector<StatePart> ShardedModule::own_state() {
   for (const auto& [name, buffer] : without_repeats(buffers_of(*state_->module))) {
     TUTTI_REQUIRE(buffer.is_contiguous(), "FullySharded: buffer ", name, ", ", describe(buffer),
                   ", is not contiguous; use tensor.contiguous()");
-    parts.push_back({.parameter = name, .state = "", .shape = buffer.sizes().vec(), .values = buffer.view({-1})});
+    parts.push_back({.parameter = name,
+                     .state = "",
+                     .shape = buffer.sizes().vec(),
+                     .values = buffer.view({-1}),
+                     .may_differ = true});
   }
   state_->written = true;  // perhaps, by whoever has the parts
   return parts;

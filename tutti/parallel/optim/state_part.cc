@@ -126,8 +126,11 @@ std::vector<TensorBox> boxes_of_run(const TensorShape& shape, std::uint64_t begi
 
 void add_state(StateDict& state, const std::vector<StatePart>& parts) {
   for (const StatePart& part : parts)
-    for (const auto& [box, values] : runs_of(part, whole_shape(part)))
-      state.tensor(state_box({part.parameter, part.state}, values, whole_shape(part), box));
+    for (const auto& [box, values] : runs_of(part, whole_shape(part))) {
+      StateBox made = state_box({part.parameter, part.state}, values, whole_shape(part), box);
+      made.may_differ = part.may_differ;
+      state.tensor(std::move(made));
+    }
   check_steps_after_load(state, parts);
 }
 

@@ -23,7 +23,8 @@ struct StatePart {
   std::string state;                // "exp_avg", as torch.optim calls it, or "step", which is one i64
   std::vector<std::int64_t> shape;  // of the whole: the parameter's, or none
   std::int64_t begin = 0;
-  at::Tensor values;  // [count]; the optimizer's own memory: who writes to it changes the optimizer
+  at::Tensor values;        // [count]; the optimizer's own memory: who writes to it changes the optimizer
+  bool may_differ = false;  // as StateBox has it
 };
 
 // The parts are saved and loaded in place, on any number of ranks. A load rejects a "step" that is no number of steps.
