@@ -152,6 +152,73 @@ class Loads:
         return f"load average {self.before:.1f} before, {os.getloadavg()[0]:.1f} after, {len(os.sched_getaffinity(0))} cores"
 
 
+class TwoHosts:
+    """Two network namespaces of this machine joined by a cable, as root; gone at the end of `with`. Each has its share of the cores."""
+
+    LONGEST_PACKET = 32000  # bytes that the kernel hands down at once: half of the shaper's bucket
+
+    def __init__(self):
+        self.names = [f"tutti-{os.getpid()}-{side}" for side in "ab"]
+        self.made = []
+        cores = sorted(os.sched_getaffinity(0))
+        half = max(1, len(cores) // 2)
+        self.cores = [cores[:half], cores[-half:]]  # of one core: shared
+
+    def __enter__(self):
+        try:
+            for name in self.names:
+                self.call("ip", "netns", "add", name)
+                self.made.append(name)
+            self.call("ip", "link", "add", "eth0", "netns", self.names[0], "type", "veth", "peer", "name", "eth0", "netns", self.names[1])
+            for host in (0, 1):
+                self.call(*self.on(host, ["ip", "link", "set", "lo", "up"]))
+                self.call(*self.on(host, ["ip", "address", "add", self.address(host) + "/24", "dev", "eth0"]))
+                self.call(*self.on(host, ["ip", "link", "set", "eth0", "up", "gso_max_size", str(self.LONGEST_PACKET)]))
+        except RuntimeError:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in self.made:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+    @staticmethod
+    def call(*command):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+    @staticmethod
+    def address(host):
+        return f"10.76.0.{host + 1}"
+
+    def on(self, host, command):
+        return ["ip", "netns", "exec", self.names[host], *command]
+
+    def on_cores(self, host, command):
+        return self.on(host, ["taskset", "-c", ",".join(map(str, self.cores[host])), *command])
+
+    def limit(self, mbit):
+        """The speed of the cable in both directions; 0: as it is."""
+        for host in (0, 1):
+            subprocess.run(self.on(host, ["tc", "qdisc", "del", "dev", "eth0", "root"]), capture_output=True, check=False)
+            if mbit:
+                self.call(*self.on(host, ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{mbit}mbit", "burst", "64k", "latency", "400ms"]))
+
+    def cut(self):
+        """Whatever arrives is dropped, on both sides; nobody is told."""
+        drop = ["tc", "filter", "add", "dev", "eth0", "ingress", "protocol", "all", "prio", "1", "bpf", "da", "bytecode", "1,6 0 0 2"]
+        for host in (0, 1):
+            self.call(*self.on(host, ["tc", "qdisc", "replace", "dev", "eth0", "clsact"]))
+            self.call(*self.on(host, drop))
+
+
+def require_root(program):
+    if os.geteuid() != 0:
+        complain(program, "it makes network namespaces, which needs root", f"sudo bench/{program}")
+
+
 def ratio_text(ratios):
     """Median and spread: "4.1x (3.8-4.4)"."""
     if not ratios:
