@@ -27,6 +27,10 @@ import socket
 import time
 import warnings
 
+from tutti.backend import require_torch
+
+require_torch("tutti.dcp")
+
 import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
