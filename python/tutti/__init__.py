@@ -17,19 +17,20 @@ import typing
 from tutti import backend
 from tutti.backend import ddp_hook, register, shared_memory
 
-if typing.TYPE_CHECKING:
-    from tutti import ckpt, dcp, plan, run
-
 __all__ = ["ckpt", "dcp", "ddp_hook", "plan", "register", "run", "shared_memory"]
 
-backend.announce()
+if typing.TYPE_CHECKING:
+    from tutti import ckpt, dcp, plan, run
+else:
 
-
-def __getattr__(name: str) -> typing.Any:
-    if name in ("ckpt", "dcp", "plan", "run"):
-        return importlib.import_module("tutti." + name)
-    raise AttributeError(f"module 'tutti' has no attribute {name!r}")
+    def __getattr__(name):
+        if name in __all__:
+            return importlib.import_module("tutti." + name)
+        raise AttributeError(f"module 'tutti' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+backend.announce()

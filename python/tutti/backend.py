@@ -182,7 +182,7 @@ def ddp_hook(
     backend = _backend_of(group, "tutti.ddp_hook()")
     import torch.distributed as dist
 
-    buffers = {}
+    buffers: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def hook(state, bucket):
         gradients = bucket.buffer()

@@ -92,9 +92,9 @@ class _Now:
 class _Written:
     """Of one item: where its bytes are. ``value``: it is a scalar, and goes into the manifest."""
 
-    file: dict = None
-    box: dict = None
-    dtype: str = None
+    file: dict | None = None
+    box: dict | None = None
+    dtype: str | None = None
     value: object = None
 
 

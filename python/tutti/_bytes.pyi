@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def crc32c(bytes: Buffer, before: int = 0, /) -> int: ...
