@@ -4,34 +4,33 @@ Use it in any PyTorch program on CPUs::
 
     torch.distributed.init_process_group("tutti")
 
-From torch 2.15 on this needs no import. With older releases, ``import tutti`` first.
+torch 2.13 and later find the backend themselves: no import is needed.
 
 tutti.ckpt reads checkpoints, tutti.dcp saves and loads those of torch.distributed.checkpoint,
-tutti.run starts jobs from Python, and tutti.plan predicts collectives.
+tutti.run starts jobs from Python, and tutti.plan predicts collectives. Importing tutti does not
+import torch. Only the backend and tutti.dcp need it.
 """
 
 import importlib
-import importlib.metadata
+import typing
 
+from tutti import backend
 from tutti.backend import ddp_hook, register, shared_memory
 
 __all__ = ["ckpt", "dcp", "ddp_hook", "plan", "register", "run", "shared_memory"]
 
+if typing.TYPE_CHECKING:
+    from tutti import ckpt, dcp, plan, run
+else:
 
-def _torch_asks_for_backends():
-    """Whether torch looks for the entry point of this package, so that it need not be imported here."""
-    try:
-        version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return True
-    return [int(part) for part in version.split(".")[:2]] >= [2, 15]
-
-
-if not _torch_asks_for_backends():
-    register()
+    def __getattr__(name):
+        if name in __all__:
+            return importlib.import_module("tutti." + name)
+        raise AttributeError(f"module 'tutti' has no attribute {name!r}")
 
 
-def __getattr__(name):
-    if name in ("ckpt", "dcp", "plan", "run"):
-        return importlib.import_module("tutti." + name)
-    raise AttributeError(f"module 'tutti' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+backend.announce()

@@ -129,6 +129,14 @@ class Checkpoint(collections.abc.Mapping[str, numpy.ndarray]):
         tensors: a Tensor (dtype, shape, boxes) for each name.
     """
 
+    path: str
+    step: int
+    values: dict[str, bool | int | float | str]  # type: ignore[assignment]
+    data: dict[str, typing.Any]
+    layout: dict[str, typing.Any]
+    versions: dict[str, typing.Any]
+    tensors: dict[str, Tensor]
+
     def __init__(self, path: str):
         self.path = path
         manifest = _read_manifest(os.path.join(path, _MANIFEST))
@@ -184,13 +192,13 @@ class Checkpoint(collections.abc.Mapping[str, numpy.ndarray]):
             if rest != 0:
                 raise CheckpointError(f"{self.path}: {name} has {rest} bytes that belong to no tensor")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.tensors)
 
-    def __iter__(self):
+    def __iter__(self) -> collections.abc.Iterator[str]:
         return iter(self.tensors)
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> numpy.ndarray:
         return self.read(name)
 
     def __repr__(self):

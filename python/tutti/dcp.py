@@ -27,6 +27,10 @@ import socket
 import time
 import warnings
 
+from tutti.backend import require_torch
+
+require_torch("tutti.dcp")
+
 import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
@@ -88,9 +92,9 @@ class _Now:
 class _Written:
     """Of one item: where its bytes are. ``value``: it is a scalar, and goes into the manifest."""
 
-    file: dict = None
-    box: dict = None
-    dtype: str = None
+    file: dict | None = None
+    box: dict | None = None
+    dtype: str | None = None
     value: object = None
 
 

@@ -26,7 +26,7 @@ def predict(verb: str, **options: Any) -> list[dict[str, Any]]:
 
     Raises:
         ValueError: a verb, an option or a value that `tutti plan` rejects, with its message.
-        FileNotFoundError: the program `tutti` is not there.
+        OSError: the program `tutti` is not there, or cannot be executed.
     """
     words = [launcher(), "plan", verb, "--json"]
     for name, value in options.items():

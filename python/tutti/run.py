@@ -30,10 +30,10 @@ class LaunchError(RuntimeError):
 
     Attributes:
         report: what `tutti run --report` wrote (docs/reference/json.md), a dict.
-        code: the exit code of `tutti run`.
+        code: the exit code of `tutti run`; 1 if it succeeded and a rank returned no result.
     """
 
-    def __init__(self, text, code, report):
+    def __init__(self, text: str, code: int, report: dict[str, Any]):
         super().__init__(text)
         self.code = code
         self.report = report
@@ -56,6 +56,8 @@ def launch(
     install the package cloudpickle.
 
     Args:
+        function, args, kwargs: what each process calls.
+        ranks: the number of processes.
         options: more options of `tutti run`, such as ["--max-restarts", "3"].
 
     Returns:
@@ -80,7 +82,7 @@ def launch(
 
 def _result(path, rank):
     if not path.exists():
-        raise LaunchError(f"rank {rank} ended without a result: did it call sys.exit()?", 0, {})
+        raise LaunchError(f"rank {rank} ended without a result: did it call sys.exit()?", 1, {})
     return pickle.loads(path.read_bytes())
 
 
@@ -122,21 +124,34 @@ def _run(command):
             raise
 
 
-
 def launcher() -> str:
     """The path of the program `tutti`: that of this package, else one in PATH that is not this script.
 
     Raises:
         FileNotFoundError: there is none.
+        PermissionError: that of this package cannot be executed.
     """
     own = pathlib.Path(__file__).parent / "bin" / "tutti"
     if own.exists():
+        if not os.access(own, os.X_OK):
+            raise PermissionError(_why_not(own))
         return str(own)
     for folder in os.get_exec_path():
         found = os.path.join(folder, "tutti")
-        if os.access(found, os.X_OK) and not _is_script(found):
+        if os.path.isfile(found) and os.access(found, os.X_OK) and not _is_script(found):
             return found
-    raise FileNotFoundError("the program tutti is not in this package and not in PATH")
+    raise FileNotFoundError(
+        f"the program tutti is neither in {own.parent} nor in PATH: pip install --force-reinstall tutti"
+    )
+
+
+def _why_not(program):
+    if os.statvfs(program).f_flag & os.ST_NOEXEC:
+        return (
+            f"{program} is on a file system that is mounted with noexec: "
+            "install tutti in an environment on another one"
+        )
+    return f"{program} is not executable: chmod +x {program}, or pip install --force-reinstall tutti"
 
 
 def _is_script(path):

@@ -32,6 +32,11 @@ def fail_on_rank_1():
     signal.pause()
 
 
+def exit_early_on_rank_1():
+    if os.environ["RANK"] == "1":
+        sys.exit(0)
+
+
 class Launch(unittest.TestCase):
     def test_results_come_back_by_rank(self):
         self.assertEqual(run.launch(functions.rank_times, (10,), {"plus": 1}, ranks=3), [1, 11, 21])
@@ -47,6 +52,11 @@ class Launch(unittest.TestCase):
         self.assertRegex(str(raised.exception), "rank 1")
         self.assertIn("ValueError: no such sample: 17", str(raised.exception))
         self.assertIn('in fail_on_rank_1\n', str(raised.exception))
+        self.assertEqual(raised.exception.code, 1)
+
+    def test_a_rank_that_exits_before_it_returns_is_an_error(self):
+        with self.assertRaisesRegex(run.LaunchError, r"rank 1 ended without a result: did it call sys.exit\(\)") as raised:
+            run.launch(functions.exit_early_on_rank_1, ranks=2)
         self.assertEqual(raised.exception.code, 1)
 
     def test_a_function_of_the_module_library_needs_nothing_else(self):

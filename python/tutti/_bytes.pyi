@@ -1,0 +1,3 @@
+from typing import Any
+
+def crc32c(bytes: Any, before: int = 0, /) -> int: ...
