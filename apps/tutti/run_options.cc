@@ -198,7 +198,10 @@ Status interpret_ranks(const RankTexts& texts, launch::JobOptions& job) {
 }
 
 void declare_places(const Group& add, PlaceTexts& texts, launch::JobOptions& job) {
-  add.value("--bind", texts.bind, "TO", "bind each rank to a core, socket or numa node (none: do not bind)");
+  add.value(
+      "--bind", texts.bind, "TO",
+      "bind each rank to a core, socket or numa node (none: do not bind); near its GPU, if -n gpu, -n auto, --devices "
+      "or --visible one gives it one");
   add.hidden("--numa-binding", texts.numa_binding);
   add.value("--devices", job.shares.devices, "LIST", "use only these GPUs of this node, for example 0,2-3");
   add.value("--visible", texts.visible, "WHICH",
@@ -214,6 +217,7 @@ Status interpret_places(const PlaceTexts& texts, launch::JobOptions& job) {
   if (!texts.numa_binding.empty()) {
     const std::vector<std::string> of_torchrun = {"node", "socket", "exclusive"}, ours = {"numa", "socket", "core"};
     bind = ours[TUTTI_TRY(choose("--numa-binding", texts.numa_binding, of_torchrun))];
+    job.shares.near_gpus = true;  // as torchrun's
   }
   job.shares.bind = TUTTI_TRY(launch::parse_bind(bind));
   const std::vector<std::string> words = {"all", "one"};

@@ -52,14 +52,6 @@ std::vector<float> ramp(std::size_t count, float step) {
   return values;
 }
 
-std::vector<const char*> engines() {
-#ifdef TUTTI_HAS_NCCL
-  return {kStaged, kNccl};
-#else
-  return {kStaged};
-#endif
-}
-
 class CudaCalls : public ::testing::TestWithParam<const char*> {
  protected:
   void expect_all_well(int size, const RankBody& body, std::map<std::string, std::string> more = {}) const {
@@ -73,7 +65,7 @@ TEST_P(CudaCalls, TakeTheWayThatIsSaid) {
   expect_all_well(2, [nccl = GetParam() == kNccl](Group& world) {
     const auto way = [&](Request request) {
       const std::string on_host = world.plan_name(request);
-      request.device = world.rank();
+      request.device = device_of(world);
       return on_host + " " + world.plan_name(request);
     };
     const std::string native = nccl ? "nccl" : "staged";
@@ -302,6 +294,7 @@ TEST(CudaStaged, OverGloo) {
 
 #ifdef TUTTI_HAS_NCCL
 TEST(CudaNccl, OnTwoHosts) {
+  if (const std::string lack = lacks_gpus(3); !lack.empty()) GTEST_SKIP() << lack;
   auto options = with_gpus(kNccl);
   options.environment_of = [](int rank) {
     return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank % 2 ? "odd" : "even"}};
@@ -325,6 +318,7 @@ TEST(CudaNccl, OnTwoHosts) {
 }
 
 TEST(CudaNccl, TwoRanksOnOneGpuAreStaged) {
+  if (const std::string lack = lacks_gpus(2); !lack.empty()) GTEST_SKIP() << lack;
   const auto body = [](Group& world) {
     check(world.plan_name({.kind = Kind::kAllReduce, .device = 0}) == "staged", "NCCL would refuse");
     Numbers x(world, {1, 2});

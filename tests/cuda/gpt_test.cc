@@ -1,5 +1,5 @@
-// A GPT on grids of ranks with GPUs, on the doubles of the CUDA runtime and of LibTorch's device, against one process
-// on the CPU (tests/parity/gpt_grid.h).
+// A GPT on grids of ranks with GPUs against one process on the CPU (tests/parity/gpt_grid.h). The GPUs are real ones
+// with TUTTI_REAL_GPUS, else the doubles of the CUDA runtime and of LibTorch's device.
 #include <gmock/gmock.h>
 
 #include "tests/cuda/worlds.h"

@@ -1,5 +1,5 @@
-// Layers of a transformer on a GPU, on the doubles of the CUDA runtime and of LibTorch's device: they give what they
-// give on the CPU.
+// Layers of a transformer on a GPU give what they give on the CPU. The GPU is a real one with TUTTI_REAL_GPUS, else the
+// doubles of the CUDA runtime and of LibTorch's device.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-// Tensors on GPUs, on the doubles. LibTorch's part of it is a double too: a device guard for CUDA, registered as a
+// Tensors on GPUs. On the doubles, LibTorch's part of it is a double too: a device guard for CUDA, registered as a
 // LibTorch with CUDA registers its own, and tensors over memory of the double of the runtime.
 #include <ATen/ATen.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -11,6 +11,24 @@
 namespace tutti::test {
 namespace {
 
+#ifdef TUTTI_REAL_GPUS
+void check_stream_was_asked_for() {}
+
+// A tensor of these numbers on this rank's GPU.
+class OnGpu {
+ public:
+  OnGpu(const Group& world, const std::vector<float>& values)
+      : tensor_(at::tensor(values).to(c10::Device(c10::DeviceType::CUDA, c10::DeviceIndex(device_of(world))))) {}
+  const at::Tensor& tensor() const { return tensor_; }
+  std::vector<float> now() const {
+    const at::Tensor host = tensor_.cpu();
+    return {host.data_ptr<float>(), host.data_ptr<float>() + host.numel()};
+  }
+
+ private:
+  const at::Tensor tensor_;
+};
+#else
 int times_asked = 0;  // for the stream, or whether it has ended
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -36,6 +54,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
+void check_stream_was_asked_for() { check(times_asked > 0, "LibTorch was not asked for its stream"); }
+
 // A tensor of these numbers on this rank's GPU.
 class OnGpu {
  public:
@@ -60,14 +80,7 @@ class OnGpu {
   DeviceMemory memory_;
   at::Tensor tensor_;
 };
-
-std::vector<const char*> engines() {
-#ifdef TUTTI_HAS_NCCL
-  return {kStaged, kNccl};
-#else
-  return {kStaged};
 #endif
-}
 
 class CudaTensors : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Engines, CudaTensors, ::testing::ValuesIn(engines()),
@@ -79,7 +92,7 @@ TEST_P(CudaTensors, AreCarriedOnTheCurrentStream) {
     OnGpu x(world, {me, 1, 2});
     all_reduce(world, x.tensor());
     check(x.now() == std::vector<float>({1, 2, 4}), "all_reduce");
-    check(times_asked > 0, "LibTorch was not asked for its stream");
+    check_stream_was_asked_for();
 
     OnGpu part(world, {me + 1}), all(world, {0, 0});
     all_gather(world, part.tensor(), all.tensor());
@@ -107,7 +120,7 @@ TEST_P(CudaTensors, StayApartFromThoseOnTheCpu) {
     OnGpu x(world, {1, 2});
     const at::Tensor out = at::zeros({4});
     expect_words(sentence_of([&] { all_gather(world, x.tensor(), out); }),
-                 "all_gather: in is f32[2] on cuda:" + std::to_string(world.rank()) +
+                 "all_gather: in is f32[2] on cuda:" + std::to_string(device_of(world)) +
                      " and out is f32[4]; expected both on one device");
     expect_words(sentence_of([&] { all_reduce(world, at::empty({2}, at::TensorOptions(at::kMeta))); }),
                  "is not on the CPU, nor on a CUDA device");

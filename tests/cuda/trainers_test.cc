@@ -1,5 +1,5 @@
-// The training programs with --device cuda, on the doubles of the CUDA runtime and of LibTorch's device: they print the
-// losses that they print on the CPU.
+// The training programs with --device cuda print the losses that they print on the CPU. The GPUs are real ones with
+// TUTTI_REAL_GPUS, else the doubles of the CUDA runtime and of LibTorch's device.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -172,7 +172,7 @@ TEST(TrainersOnGpus, TheDeviceIsThatOfTheRank) {
   expect_in_world(2, [](Group& world) {
     check(rank_device(world, "cpu") == at::Device(at::kCPU), "cpu");
     for (const char* choice : {"cuda", "auto"})
-      check(rank_device(world, choice) == at::Device(at::kCUDA, at::DeviceIndex(world.rank())), choice);
+      check(rank_device(world, choice) == at::Device(at::kCUDA, at::DeviceIndex(world.rank() % gpu_count())), choice);
   });
 }
 

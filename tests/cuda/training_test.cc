@@ -1,5 +1,5 @@
-// Data parallel training, optimizers and clipping on a GPU, on the doubles of the CUDA runtime and of LibTorch's
-// device: they give what they give on the CPU.
+// Data parallel training, optimizers and clipping on a GPU give what they give on the CPU. The GPU is a real one with
+// TUTTI_REAL_GPUS, else the doubles of the CUDA runtime and of LibTorch's device.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <torch/nn.h>
@@ -340,6 +340,7 @@ TEST(TrainingOnGpus, AKilledRankEndsTheStepOfItsPeers) {
 
 #ifdef TUTTI_HAS_NCCL
 TEST(TrainingOnGpus, NcclCarriesAllOfIt) {
+  if (const std::string lack = lacks_gpus(2); !lack.empty()) GTEST_SKIP() << lack;
   expect_in_world(
       [](Group& world) {
         const Training training{.rule = AdamOptions{}, .max_norm = 0.5, .syncs_norms = true};
@@ -375,6 +376,7 @@ TEST(TrainingOnGpus, AnOptimizerFollowsItsModelToAnotherDevice) {
 }
 
 TEST(TrainingOnGpus, ModelsThatAreDividedOverGpusInOtherWaysAreRejected) {
+  if (const std::string lack = lacks_gpus(7); !lack.empty()) GTEST_SKIP() << lack;
   expect_in_world([](Group& world) {
     nn::Sequential net(nn::Linear(4, 4), nn::Linear(4, 4));
     net->to(at::Device(at::kCUDA, 5));

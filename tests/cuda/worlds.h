@@ -1,17 +1,32 @@
 #pragma once
-// Worlds whose ranks find GPUs: doubles of them.
+// Worlds whose ranks find GPUs: doubles of them, or with TUTTI_REAL_GPUS those of this machine, which ranks share where
+// there are fewer GPUs than ranks.
 #include <signal.h>
 #include <unistd.h>
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tests/harness/device_memory.h"
 #include "tests/harness/ranks.h"
+#include "tutti/base/env.h"
+#include "tutti/base/machine.h"
 #include "tutti/comm/collectives.h"
 
 namespace tutti::test {
 
+#ifdef TUTTI_REAL_GPUS
+inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, std::string> more = {}) {
+  // Results are compared with the CPU's, so NVIDIA's libraries must not round f32 to TF32.
+  WorldOptions options{
+      .timeout = 120, .watchdog = 600, .environment = {{"TUTTI_ENGINE", engine}, {"NVIDIA_TF32_OVERRIDE", "0"}}};
+  for (auto& [name, value] : more) options.environment[name] = value;
+  return options;
+}
+
+inline int gpu_count() { return int(visible_gpus(current_environment()).size()); }
+#else
 inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, std::string> more = {}) {
   WorldOptions options{.environment = {{"TUTTI_ENGINE", engine},
                                        {"TUTTI_CUDA_PATH", TUTTI_FAKE_CUDA},
@@ -20,8 +35,25 @@ inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, s
   return options;
 }
 
+inline int gpu_count() { return 7; }
+#endif
+
 inline constexpr const char* kStaged = "cpu:tutti,cuda:staged";
 inline constexpr const char* kNccl = "cpu:tutti,cuda:nccl";
+
+// For suites of worlds of up to three ranks. NCCL needs a GPU for each rank.
+inline std::vector<const char*> engines() {
+#ifdef TUTTI_HAS_NCCL
+  if (gpu_count() >= 3) return {kStaged, kNccl};
+#endif
+  return {kStaged};
+}
+
+// Why a test that needs `count` GPUs does not run; empty if there are as many.
+inline std::string lacks_gpus(int count) {
+  if (gpu_count() >= count) return {};
+  return "needs " + std::to_string(count) + " GPUs, and this machine has " + std::to_string(gpu_count());
+}
 
 // `rank` waits until every other rank has come here.
 inline void await_all(const Group& world, int rank) {

@@ -20,6 +20,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/affinity/gpu_nodes.h"
 #include "tutti/launch/affinity/rank_table.h"
 #include "tutti/launch/membership/addresses.h"
 #include "tutti/launch/process.h"
@@ -142,6 +143,28 @@ Status check_report_file(const std::string& file) {
                .hint = "choose another place"};
 }
 
+// Whether the options speak of GPUs. On a host with GPUs ranks may train on the CPU, and then want all of its cores.
+bool asks_for_gpus(const JobOptions& options) {
+  const ShareOptions& shares = options.shares;
+  return options.ranks == "gpu" || options.ranks == "auto" || !shares.devices.empty() || shares.one_device_each ||
+         shares.virtual_local_rank || shares.near_gpus;
+}
+
+// The NUMA node of each rank's GPU; empty if --bind has no regard to GPUs.
+Result<std::vector<int>> find_near_nodes(const JobOptions& options, const Topology& topology,
+                                         const std::vector<std::string>& gpus, int ranks) {
+  if (options.shares.bind == Bind::kNone || !asks_for_gpus(options)) return std::vector<int>();
+  const auto chosen = TUTTI_TRY(chosen_devices(options.shares.devices, gpus));
+  const auto near = nodes_of_ranks(chosen, numa_nodes_of_gpus(chosen), topology, ranks);
+  const bool has_several_nodes = std::any_of(topology.begin(), topology.end(),
+                                             [&](const Core& core) { return core.numa != topology.front().numa; });
+  if (near.empty() && !chosen.empty() && has_several_nodes)
+    log::warn(
+        "--bind: the NUMA node of a GPU of this job is not known, or no core of it may be used here; ranks are "
+        "bound without regard to GPUs");
+  return near;
+}
+
 // The share of the machine for each rank of this node.
 Status share_machine(const JobOptions& options, const std::vector<std::string>& gpus, MachineCounts machine, int ranks,
                      AgentSpec& spec) {
@@ -150,9 +173,10 @@ Status share_machine(const JobOptions& options, const std::vector<std::string>& 
   if (bind != Bind::kNone) {
     topology = TUTTI_TRY(options.topology ? options.topology(allowed_cores()) : topology_from_sys(allowed_cores()));
   }
-  spec.shares = TUTTI_TRY(share_out(options.shares, topology, gpus, ranks));
+  const std::vector<int> near = TUTTI_TRY(find_near_nodes(options, topology, gpus, ranks));
+  spec.shares = TUTTI_TRY(share_out(options.shares, topology, gpus, ranks, near));
   spec.cores_of_a_rank =
-      bind == Bind::kNone ? std::max(1, machine.cores / ranks) : cores_of_a_rank(topology, bind, ranks);
+      bind == Bind::kNone ? std::max(1, machine.cores / ranks) : cores_of_a_rank(topology, bind, ranks, near);
   spec.pass_local_rank = options.shares.pass_local_rank;
   if (bind == Bind::kCore && ranks > int(topology.size()))
     log::warn("--bind core: " + std::to_string(ranks) + " ranks share " + std::to_string(topology.size()) +

@@ -3,6 +3,9 @@
 //
 // Ranks that communicate most are adjacent in rank order, so adjacent ranks get adjacent cores: every policy assigns in
 // runs, never round robin. Cutting n things into p runs by floor(i * n / p) gives runs that differ by one at most.
+//
+// Where ranks compute on GPUs, a rank's own traffic with its GPU matters more: the GPU chooses the NUMA node, and the
+// ranks of a node are assigned in runs there.
 #include "tutti/launch/affinity/binding.h"
 
 #include <algorithm>
@@ -47,15 +50,41 @@ std::pair<int, int> run_of(int things, int i, int parts) {
 }
 
 // The cores of each socket or NUMA node, in the order of the topology.
-std::vector<Topology> groups_of(const Topology& topology, Bind bind) {
+std::vector<Topology> groups_of(const Topology& topology, bool by_socket) {
   std::vector<Topology> groups;
   std::map<int, std::size_t> at;
   for (const Core& core : topology) {
-    const auto [found, is_new] = at.emplace(bind == Bind::kSocket ? core.socket : core.numa, groups.size());
+    const auto [found, is_new] = at.emplace(by_socket ? core.socket : core.numa, groups.size());
     if (is_new) groups.emplace_back();
     groups[found->second].push_back(core);
   }
   return groups;
+}
+
+// Groups of cores, each with its ranks, ascending. A rank runs on a part of its group (kCore), or on all of it.
+struct Placement {
+  std::vector<Topology> groups;
+  std::vector<std::vector<int>> ranks;  // by group
+};
+
+Placement place(const Topology& topology, Bind bind, int ranks, const std::vector<int>& near) {
+  Placement placement;
+  if (bind == Bind::kCore && near.empty())
+    placement.groups = {topology};
+  else
+    placement.groups = groups_of(topology, bind == Bind::kSocket);
+  const std::vector<Topology>& groups = placement.groups;
+  placement.ranks.resize(groups.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::size_t group = std::size_t(std::int64_t(rank) * std::int64_t(groups.size()) / ranks);
+    if (!near.empty()) {
+      const auto is_near = [&](const Core& core) { return core.numa == near[std::size_t(rank)]; };
+      const auto has_node = [&](const Topology& cores) { return std::any_of(cores.begin(), cores.end(), is_near); };
+      group = std::size_t(std::find_if(groups.begin(), groups.end(), has_node) - groups.begin());
+    }
+    placement.ranks.at(group).push_back(rank);
+  }
+  return placement;
 }
 
 std::vector<int> cpus_of(const Core* begin, const Core* end) {
@@ -96,33 +125,29 @@ Result<Bind> parse_bind(std::string_view text) {
                .hint = "core: each rank its own cores; socket, numa: all cores of one; none: any core"};
 }
 
-std::vector<std::vector<int>> bind_ranks(const Topology& topology, Bind bind, int ranks) {
+std::vector<std::vector<int>> bind_ranks(const Topology& topology, Bind bind, int ranks, const std::vector<int>& near) {
   std::vector<std::vector<int>> bound{std::size_t(ranks)};
   if (bind == Bind::kNone) return bound;
-  if (bind == Bind::kCore) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      const auto [begin, end] = run_of(int(topology.size()), rank, ranks);
-      bound[std::size_t(rank)] = cpus_of(topology.data() + begin, topology.data() + end);
+  const Placement placement = place(topology, bind, ranks, near);
+  for (std::size_t group = 0; group < placement.groups.size(); ++group) {
+    const Topology& cores = placement.groups[group];
+    const std::vector<int>& here = placement.ranks[group];
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const auto [begin, end] =
+          bind == Bind::kCore ? run_of(int(cores.size()), int(i), int(here.size())) : std::pair(0, int(cores.size()));
+      bound[std::size_t(here[i])] = cpus_of(cores.data() + begin, cores.data() + end);
     }
-    return bound;
-  }
-  const std::vector<Topology> groups = groups_of(topology, bind);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Topology& group = groups[std::size_t(std::int64_t(rank) * std::int64_t(groups.size()) / ranks)];
-    bound[std::size_t(rank)] = cpus_of(group.data(), group.data() + group.size());
   }
   return bound;
 }
 
-int cores_of_a_rank(const Topology& topology, Bind bind, int ranks) {
-  if (bind == Bind::kNone || bind == Bind::kCore) return std::max(1, int(topology.size()) / ranks);
-  const std::vector<Topology> groups = groups_of(topology, bind);
-  std::vector<int> ranks_of_group(groups.size(), 0);
-  for (int rank = 0; rank < ranks; ++rank)
-    ++ranks_of_group[std::size_t(std::int64_t(rank) * std::int64_t(groups.size()) / ranks)];
+int cores_of_a_rank(const Topology& topology, Bind bind, int ranks, const std::vector<int>& near) {
+  if (bind == Bind::kNone) return std::max(1, int(topology.size()) / ranks);
+  const Placement placement = place(topology, bind, ranks, near);
   int least = int(topology.size());
-  for (std::size_t group = 0; group < groups.size(); ++group)
-    if (ranks_of_group[group] > 0) least = std::min(least, int(groups[group].size()) / ranks_of_group[group]);
+  for (std::size_t group = 0; group < placement.groups.size(); ++group)
+    if (const int here = int(placement.ranks[group].size()); here > 0)
+      least = std::min(least, int(placement.groups[group].size()) / here);
   return std::max(1, least);
 }
 

@@ -38,9 +38,14 @@ Result<Bind> parse_bind(std::string_view text);
 // The CPUs of `ranks` ranks, each list ascending; for kNone all lists are empty. kCore cuts the cores into equal runs
 // of adjacent cores, one run each (with fewer cores than ranks, adjacent ranks share one). kSocket and kNuma assign the
 // ranks in runs to the sockets or NUMA nodes; a rank may use all of its own.
-std::vector<std::vector<int>> bind_ranks(const Topology& topology, Bind bind, int ranks);
+//
+// `near`: the NUMA node of each rank's GPU, which has cores in the topology (nodes_of_ranks()); empty: bound without
+// regard to GPUs. Otherwise a rank gets cores of that node alone: the ranks of a node divide its cores for kCore, and
+// kSocket and kNuma give each all cores of that socket or node.
+std::vector<std::vector<int>> bind_ranks(const Topology& topology, Bind bind, int ranks,
+                                         const std::vector<int>& near = {});
 
 // The cores per rank on the fullest socket or NUMA node, at least 1: how many threads a rank should start.
-int cores_of_a_rank(const Topology& topology, Bind bind, int ranks);
+int cores_of_a_rank(const Topology& topology, Bind bind, int ranks, const std::vector<int>& near = {});
 
 }  // namespace tutti::launch

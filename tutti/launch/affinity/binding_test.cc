@@ -116,6 +116,15 @@ TEST(Hwloc, ReadsAMachineThatIsDescribed) {
   EXPECT_THAT(bind_ranks(*topology, Bind::kSocket, 2), ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 5, 6, 7)));
 }
 
+TEST(Hwloc, RanksAreBoundNearTheirGpus) {
+  setenv("HWLOC_SYNTHETIC", "package:2 numa:2 core:2 pu:1", 1);
+  const auto topology = topology_from_hwloc({0xff});
+  unsetenv("HWLOC_SYNTHETIC");
+  ASSERT_TRUE(topology.ok());
+  EXPECT_THAT(bind_ranks(*topology, Bind::kCore, 3, {3, 0, 3}),
+              ElementsAre(ElementsAre(6), ElementsAre(0, 1), ElementsAre(7)));
+}
+
 TEST(Hwloc, AgreesWithSysOnThisHost) {
   const auto ours = topology_from_sys(allowed_cores()), theirs = topology_from_hwloc(allowed_cores());
   ASSERT_TRUE(ours.ok() && theirs.ok());

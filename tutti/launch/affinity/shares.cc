@@ -81,7 +81,7 @@ Result<std::vector<std::string>> chosen_devices(const std::string& list, const s
 }
 
 Result<std::vector<Share>> share_out(const ShareOptions& options, const Topology& topology,
-                                     const std::vector<std::string>& visible, int ranks) {
+                                     const std::vector<std::string>& visible, int ranks, const std::vector<int>& near) {
   const std::vector<std::string> gpus = TUTTI_TRY(chosen_devices(options.devices, visible));
   const bool one_each = options.one_device_each || options.virtual_local_rank;
   const std::string option = options.virtual_local_rank ? "--virtual-local-rank" : "--visible one";
@@ -92,7 +92,7 @@ Result<std::vector<Share>> share_out(const ShareOptions& options, const Topology
                                          : "the job has " + counted(gpus.size(), "GPU") + " on this host"),
                  .hint = "-n gpu starts as many ranks as there are GPUs"};
   }
-  const auto bound = bind_ranks(topology, options.bind, ranks);
+  const auto bound = bind_ranks(topology, options.bind, ranks, near);
   std::vector<Share> shares;
   for (int rank = 0; rank < ranks; ++rank) {
     Share share{.cpus = bound[std::size_t(rank)], .gpu = {}, .variables = {}};

@@ -11,6 +11,7 @@ namespace tutti::launch {
 
 struct ShareOptions {
   Bind bind = Bind::kNone;
+  bool near_gpus = false;           // bind to the NUMA nodes of the ranks' GPUs, if they have any
   std::string devices;              // "0,2-3": positions in the list of visible GPUs; empty: all of them
   bool one_device_each = false;     // each rank sees only its own GPU, as CUDA's number 0
   bool virtual_local_rank = false;  // one_device_each, and LOCAL_RANK is 0, as torchrun's option of this name
@@ -32,9 +33,10 @@ struct Share {
 Result<std::vector<std::string>> chosen_devices(const std::string& list, const std::vector<std::string>& visible);
 
 // The shares of `ranks` ranks by local rank. `visible`: visible_gpus() of this process. `topology` is not used for
-// Bind::kNone. kUsage: a GPU each for more ranks than there are GPUs.
+// Bind::kNone. `near`: as for bind_ranks(). kUsage: a GPU each for more ranks than there are GPUs.
 Result<std::vector<Share>> share_out(const ShareOptions& options, const Topology& topology,
-                                     const std::vector<std::string>& visible, int ranks);
+                                     const std::vector<std::string>& visible, int ranks,
+                                     const std::vector<int>& near = {});
 
 // $NAME and ${NAME} become their values, $$ becomes $, all else stays: Template.safe_substitute() of Python.
 std::string substituted(std::string_view text, const Environment& values);
