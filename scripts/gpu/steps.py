@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+PASSED, FAILED, SKIPPED, PLANNED = "passed", "failed", "skipped", "planned"
 TAIL = 4000  # characters of the output of a failed step that the report holds
 GRACE = 10  # seconds from SIGTERM to SIGKILL
 
@@ -39,7 +39,7 @@ class Report:
         entry = self.part(part)
         entry["steps"].append(step)
         states = [one["state"] for one in entry["steps"]]
-        entry["state"] = FAILED if FAILED in states else PASSED if PASSED in states else SKIPPED
+        entry["state"] = next(state for state in (FAILED, PASSED, SKIPPED, PLANNED) if state in states)
         self.write()
 
     def failed_steps(self):
@@ -97,9 +97,11 @@ class Runner:
         print(f"== {name}", flush=True)
         self.report.part(name)
         began = self.clock()
-        yield
-        self.report.part(name)["seconds"] = round(self.clock() - began, 1)
-        self.report.write()
+        try:
+            yield
+        finally:
+            self.report.part(name)["seconds"] = round(self.clock() - began, 1)
+            self.report.write()
 
     def left(self, limit=None):
         """Seconds that a step may take: its own limit, or what is left of its part."""
@@ -115,6 +117,7 @@ class Runner:
         shown = shlex.join(map(str, command)) if command else None
         if self.dry:
             print(f"   {name}" + (f": {shown}" if shown else ""), flush=True)
+            self.report.add_step(self.part_name, {"name": name, "state": PLANNED, "command": shown})
             return True
         step = {"name": name, "state": PASSED, **({"command": shown} if shown else {})}
         began = self.clock()
