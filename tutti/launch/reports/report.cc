@@ -32,9 +32,11 @@ void add_block(std::string& report, const std::string& text) {
 
 std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// "[.../gloo/transport/tcp/pair.cc:144] Connection refused, remote=[127.0.1.1]:21123"
+// "[.../gloo/transport/tcp/pair.cc:144] Connection refused, remote=[127.0.1.1]:21123", and of PyTorch 1.13
+// "[./gloo/transport/tcp/pair.cc:799] connect [127.0.1.1]:4513: Connection refused"
 bool is_gloo_on_loopback(const std::string& line) {
-  return line.find("gloo") != std::string::npos && line.find("remote=[127.") != std::string::npos;
+  const auto has = [&](const char* text) { return line.find(text) != std::string::npos; };
+  return has("gloo") && (has("remote=[127.") || has("connect [127."));
 }
 
 std::string hint_of(const Failure& failure) {

@@ -156,13 +156,18 @@ TEST(Report, OneCulpritAndWhatElseEnded) {
 }
 
 TEST(Report, GlooOnALoopbackAddressGetsAHint) {
-  Failure failure{.culprit = {.rank = 1, .exit = {.code = 1}}};
-  failure.last_lines = {
-      "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] Connection refused, "
-      "remote=[127.0.1.1]:21123"};
-  EXPECT_THAT(failure_report(failure, {}), HasSubstr("hint: Gloo took a loopback address for that of a host"));
-  failure.last_lines = {"gloo: Connection refused, remote=[10.0.0.1]:21123"};
-  EXPECT_THAT(failure_report(failure, {}), Not(HasSubstr("hint: ")));
+  const auto report = [](const std::string& message, const std::string& last_line) {
+    return failure_report({.culprit = {.rank = 1, .exit = {.code = 1}}, .message = message, .last_lines = {last_line}},
+                          {});
+  };
+  for (const std::string text :
+       {"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] Connection refused, "
+        "remote=[127.0.1.1]:21123",
+        "RuntimeError: [./gloo/transport/tcp/pair.cc:799] connect [127.0.1.1]:4513: Connection refused"}) {
+    EXPECT_THAT(report("", text), HasSubstr("hint: Gloo took a loopback address for that of a host"));
+    EXPECT_THAT(report(text, "the end"), HasSubstr("hint: Gloo took a loopback address for that of a host"));
+  }
+  EXPECT_THAT(report("", "gloo: Connection refused, remote=[10.0.0.1]:21123"), Not(HasSubstr("hint: ")));
 }
 
 TEST(Report, RanksThatFailedAsWellAreDistinguishedFromStoppedOnes) {
