@@ -1,5 +1,6 @@
 // Jobs on several hosts begin, or say why not: unequal counts, names that resolve wrongly, a port that is taken.
 #include <csignal>
+#include <utility>
 
 #include "tests/hosts/on_hosts.h"
 
@@ -34,6 +35,48 @@ TEST_F(Starting, OtherLibrariesGetTheNetworkOfTheJob) {
   const Ended here = first.wait(), there = second.wait();
   EXPECT_THAT(here.out, HasSubstr("eth0 eth0 ib0")) << here.err;
   EXPECT_THAT(there.out, HasSubstr("eth0 eth0 ib0")) << there.err;
+}
+
+// The address that Gloo gives other hosts is that of the host's own name, unless a variable names an interface.
+constexpr const char* kGloo = R"(
+import datetime, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+numbers = torch.full((1000,), dist.get_rank() + 1.0)
+dist.all_reduce(numbers)
+print("sum", numbers.sum().item())
+)";
+
+class StartingGloo : public Starting {
+ protected:
+  void SetUp() override {
+    Starting::SetUp();
+    if (IsSkipped()) return;
+    if (const auto torch = hosts().shell(0, "/usr/bin/python3 -c 'import torch.distributed'"); !torch.ok())
+      GTEST_SKIP() << "needs PyTorch (Debian: python3-torch): " << torch.error().detail;
+    for (const int host : {0, 1})
+      must(hosts().set_hosts_file(host, "127.0.0.1 localhost\n127.0.1.1 " + Hosts::name(host) + "\n"));
+  }
+  // `around`: words to be put before the program.
+  std::pair<Ended, Ended> run_on_both(Arguments around) {
+    around.insert(around.end(), {"/usr/bin/python3", "-c", kGloo});
+    Running first = start(0, node(0, 2, "1", around)), second = start(1, node(1, 2, "1", around));
+    const Ended here = first.wait();
+    return {here, second.wait()};
+  }
+};
+
+TEST_F(StartingGloo, WorksWhereTheOwnNameIsALoopbackAddress) {
+  const auto [here, there] = run_on_both({});
+  EXPECT_EQ(here.code, 0) << here.err;
+  EXPECT_EQ(there.code, 0) << there.err;
+  EXPECT_THAT(here.out, HasSubstr("[0] sum 3000.0\n"));
+  EXPECT_THAT(there.out, HasSubstr("[1] sum 3000.0\n"));
+}
+
+TEST_F(StartingGloo, WithoutTheVariableFailsWithAHint) {
+  const auto [here, there] = run_on_both({"env", "-u", "GLOO_SOCKET_IFNAME"});
+  EXPECT_NE(here.code, 0);
+  EXPECT_THAT(here.err + there.err, HasSubstr("hint: Gloo took a loopback address for that of a host"));
 }
 
 TEST_F(Starting, OverIPv6) {

@@ -7,7 +7,6 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/monitor/process_info.h"
-#include "tutti/launch/output/error_files.h"
 #include "tutti/launch/output/run_folder.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/reports/json_report.h"
@@ -206,7 +205,6 @@ void Attempt::report_own_failure(const std::string& what, const std::string& fli
                   .job = spec_.job,
                   .attempt = round_.number,
                   .headline = headline_,
-                  .message = error_file_message(culprit_->error_file()),
                   .last_lines = culprit_->last_lines(),
                   .log_folder = culprit_->log_folder(),
                   .out_of_memory = out_of_memory_kills() > memory_kills_before_,

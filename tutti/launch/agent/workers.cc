@@ -13,6 +13,7 @@
 #include <csignal>
 
 #include "tutti/base/machine.h"
+#include "tutti/base/text.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/monitor/process_info.h"
 #include "tutti/launch/output/run_folder.h"
@@ -60,6 +61,14 @@ void Worker::ended(Exit exit, std::uint64_t most_resident) {
   end_.seconds = seconds_since(started());
   end_.most_resident = most_resident;
   drain();
+}
+
+// SIGINT is how Python ends after a KeyboardInterrupt, and SIGABRT may follow an exception in destructors of C++
+// libraries. A traceback before another signal is no reason for it.
+std::string Worker::traceback() const {
+  const Exit& exit = end_.exit;
+  const bool by_itself = exit.signal == 0 || exit.signal == SIGINT || exit.signal == SIGABRT;
+  return alive_ || exit.ok() || !by_itself ? std::string() : sanitize(output_.traceback().message());
 }
 
 void Worker::send_when_handled(int signal) {

@@ -36,6 +36,8 @@ class Worker {
 
   const WorkerEnd& end() const { return end_; }
   const std::deque<std::string>& last_lines() const { return output_.tail().lines(); }
+  // Traceback::message() of a Python program that an exception ended; empty: none.
+  std::string traceback() const;
   const std::string& log_folder() const { return output_.folder(); }  // empty: none
   const std::string& error_file() const { return error_file_; }       // TORCHELASTIC_ERROR_FILE; may be empty
 

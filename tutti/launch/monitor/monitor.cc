@@ -24,10 +24,12 @@ std::string rank_and_pid(const Worker& worker) {
   return "rank " + std::to_string(worker.rank()) + " (pid " + std::to_string(worker.pid()) + ")";
 }
 
-// The rank's own message about its end, in its page or its TORCHELASTIC_ERROR_FILE.
+// The rank's own message about its end: in its TORCHELASTIC_ERROR_FILE, in its page, or its traceback.
 std::string message_of(const Worker& worker) {
-  const std::string message = error_file_message(worker.error_file());
-  return message.empty() ? worker.progress().read().message : message;
+  const std::string in_file = error_file_message(worker.error_file());
+  if (!in_file.empty()) return in_file;
+  const std::string in_page = worker.progress().read().message;
+  return in_page.empty() ? worker.traceback() : in_page;
 }
 
 // Steps a second, averaged over some seconds; -1 until a rank that has counted a step was seen twice.
@@ -262,7 +264,7 @@ void Monitor::complete(Failure& failure, Workers& workers) const {
     for (const RankSeen& rank : frozen_)
       if (hangs_ && rank.rank == worker.rank()) last = rank.progress;
     failure.seen = seen_as(last);
-    if (failure.message.empty()) failure.message = last.message;
+    failure.message = message_of(worker);
     if (last.crash.number != 0) failure.backtrace = backtrace_lines(last.crash, Deadline::after(kNamesLimit));
   }
   failure.memory = memory_text(failure.culprit, failure.out_of_memory);

@@ -17,6 +17,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/output/traceback.h"
 #include "tutti/rendezvous/job_secret.h"
 
 namespace tutti::launch {
@@ -53,6 +54,21 @@ Beginning read_beginning(const std::string& path) {
                  .size = std::uint64_t(info.st_size)};
   if (!read_all(file->get(), 0, std::as_writable_bytes(std::span(read.text)), path)) return {};
   return read;
+}
+
+// The traceback that record() of torchelastic writes; empty: none.
+std::string call_stack(const nlohmann::json& message) {
+  const auto extra = message.is_object() ? message.find("extraInfo") : message.end();
+  if (extra == message.end() || !extra->is_object()) return {};
+  const auto stack = extra->find("py_callstack");
+  return stack != extra->end() && stack->is_string() ? stack->get<std::string>() : std::string();
+}
+
+// The message() of the last traceback in the text; empty: there is none.
+std::string message_of_traceback(std::string_view text) {
+  Traceback traceback;
+  for (const std::string& line : split(text, '\n')) traceback.add(line);
+  return sanitize(traceback.message());
 }
 
 std::string shortened(std::string_view text, std::uint64_t size) {
@@ -96,14 +112,19 @@ std::string error_file_message(const std::string& path) {
   const std::string_view text = trim(file.text);
   if (text.empty()) return {};
   const auto json = is_shallow_json(text) ? nlohmann::json::parse(text) : nlohmann::json();
-  if (!json.is_object()) return shortened(text, file.size);
+  const auto bounded = [](std::string_view said, std::uint64_t size) {
+    const std::string message = message_of_traceback(said);
+    return message.empty() ? shortened(said, size) : message;
+  };
+  if (!json.is_object()) return bounded(text, file.size);
   const auto message = json.find("message");
   if (message == json.end()) return {};
+  if (const std::string stack = message_of_traceback(call_stack(*message)); !stack.empty()) return stack;
   const auto inner = message->is_object() ? message->find("message") : message->end();
   const nlohmann::json& said = inner != message->end() && inner->is_string() ? *inner : *message;
   using Json = nlohmann::json;
-  return shortened(
-      said.is_string() ? said.get<std::string>() : said.dump(-1, ' ', false, Json::error_handler_t::replace), 0);
+  return bounded(said.is_string() ? said.get<std::string>() : said.dump(-1, ' ', false, Json::error_handler_t::replace),
+                 0);
 }
 
 bool is_shallow_json(std::string_view text) {

@@ -15,9 +15,9 @@ void remove_error_files(const std::string& prefix);
 // does; torchrun prints it. False: the variable is not set, or the file could not be written.
 bool write_error_file(const std::string& message);
 
-// The message in an error file: torchelastic's JSON with message a text or an object, or plain text. At most some
-// thousand bytes, without bytes that control a terminal; empty if there is none. A pipe or a link in the file's place
-// is not opened.
+// The message in an error file: torchelastic's JSON with message a text or an object, or plain text. A Python traceback
+// in it, or beside it as record() writes it, is put into the form of Traceback::message(). At most some thousand bytes,
+// without bytes that control a terminal; empty if there is none. A pipe or a link in the file's place is not opened.
 std::string error_file_message(const std::string& path);
 
 // Whether a text from another process is JSON that nests at most 100 deep. dump() of deeper JSON recurses until the

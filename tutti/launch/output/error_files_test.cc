@@ -47,6 +47,16 @@ TEST_F(ErrorFiles, OfTorchelastic) {
   EXPECT_EQ(error_file_message(path_), "");
 }
 
+TEST_F(ErrorFiles, WithATracebackBeginWithTheException) {
+  const std::string traceback = R"(Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nValueError: x)";
+  const std::string expected =
+      "ValueError: x\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\nValueError: x";
+  EXPECT_EQ(message(R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": ")" + traceback +
+                    R"(", "timestamp": "1"}}})"),
+            expected);
+  EXPECT_EQ(message(R"({"message": {"message": ")" + traceback + R"("}})"), expected);
+}
+
 // torchrun reads message.message, and takes the least message.extraInfo.timestamp for the cause.
 TEST_F(ErrorFiles, AreWrittenAsTorchelasticWritesThem) {
   setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1);

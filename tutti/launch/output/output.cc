@@ -133,6 +133,7 @@ void WorkerOutput::close(Stream stream) {
 
 void WorkerOutput::show(Stream stream, std::string_view line) {
   tail_.add(line);
+  if (stream == kErrors) traceback_.add(line);
   const Channel& channel = streams_[stream];
   if (!channel.shown || !options_.prefix) return;
   const auto level = options_.level || options_.json ? level_of_line(line) : std::nullopt;

@@ -13,6 +13,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/launch/output/console.h"
 #include "tutti/launch/output/lines.h"
+#include "tutti/launch/output/traceback.h"
 
 namespace tutti::launch {
 
@@ -89,7 +90,8 @@ class WorkerOutput {
   void close(Stream stream);  // at the end of a stream: shows its partial last line
   bool congested(Stream stream) const { return streams_[stream].shown && streams_[stream].console->congested(); }
   const Tail& tail() const { return tail_; }
-  const std::string& folder() const { return folder_; }  // of its files; empty: none
+  const Traceback& traceback() const { return traceback_; }  // of standard error
+  const std::string& folder() const { return folder_; }      // of its files; empty: none
 
  private:
   struct Channel {
@@ -111,6 +113,7 @@ class WorkerOutput {
   OutputOptions options_;
   std::array<Channel, 2> streams_;
   Tail tail_;
+  Traceback traceback_;
 };
 
 }  // namespace tutti::launch

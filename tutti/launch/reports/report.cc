@@ -6,10 +6,14 @@
 #include "tutti/launch/reports/report.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <set>
+#include <utility>
 
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
+#include "tutti/launch/output/traceback.h"
 #include "tutti/trace/flight/dump.h"
 
 namespace tutti::launch {
@@ -26,9 +30,13 @@ void add_block(std::string& report, const std::string& text) {
   for (std::size_t i = 0; i < lines.size(); ++i) add_line(report, (i == 0 ? "" : "  ") + lines[i]);
 }
 
-// "[.../gloo/transport/tcp/pair.cc:144] Connection refused, remote=[127.0.1.1]:21123"
+std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// "[.../gloo/transport/tcp/pair.cc:144] Connection refused, remote=[127.0.1.1]:21123", and of PyTorch 1.13
+// "[./gloo/transport/tcp/pair.cc:799] connect [127.0.1.1]:4513: Connection refused"
 bool is_gloo_on_loopback(const std::string& line) {
-  return line.find("gloo") != std::string::npos && line.find("remote=[127.") != std::string::npos;
+  const auto has = [&](const char* text) { return line.find(text) != std::string::npos; };
+  return has("gloo") && (has("remote=[127.") || has("connect [127."));
 }
 
 std::string hint_of(const Failure& failure) {
@@ -56,16 +64,43 @@ std::string hint_of(const Failure& failure) {
     return "127 often means that a shell did not find a command or a library is missing";
   if (exit.signal == 0 && exit.code > 128 && exit.code <= 128 + SIGRTMAX)
     return "a shell exits with this code when its command was killed by " + signal_name(exit.code - 128);
-  for (const std::string& line : failure.last_lines)
-    if (is_gloo_on_loopback(line))
-      return "Gloo took a loopback address for that of a host, as /etc/hosts on Debian suggests (127.0.1.1): let "
-             "GLOO_SOCKET_IFNAME name the interface that reaches the other hosts, or use the backend tutti";
+  std::deque<std::string> lines = failure.last_lines;
+  lines.push_back(first_line_of(failure.message));
+  if (std::any_of(lines.begin(), lines.end(), is_gloo_on_loopback))
+    return "Gloo took a loopback address for that of a host, as /etc/hosts on Debian suggests (127.0.1.1): let "
+           "GLOO_SOCKET_IFNAME name the interface that reaches the other hosts, or use the backend tutti";
   return {};
 }
 
-// The text of an Error (base/error.h) that only says that another rank is gone.
+// How other libraries report that another rank is gone: a name in the line, and words in it. Of the words alone, a
+// broken connection to a server for data would count as well.
+constexpr std::array<std::pair<const char*, const char*>, 5> kLostByOthers = {
+    {{"gloo", "Connection closed by peer"},
+     {"gloo", "Connection reset by peer"},
+     {"gloo", "Broken pipe"},
+     {"NCCL", "remote process exited"},
+     {"DistNetworkError", "Connection was likely closed"}}};
+
+// A message that only says that another rank is gone: the text of an Error (base/error.h), which the backend tutti
+// raises as "torch.distributed.DistBackendError: tutti: PeerLost: ...", or an exception of Gloo, NCCL or PyTorch.
 bool names_another_rank(const std::string& message) {
-  return message.starts_with("PeerLost: ") || message.starts_with("Aborted: ");
+  const std::string line = first_line_of(message);
+  const auto has = [&](const std::string& text) { return line.find(text) != std::string::npos; };
+  for (const std::string error : {"PeerLost: ", "Aborted: "})
+    if (line.starts_with(error) || has("tutti: " + error)) return true;
+  return std::any_of(kLostByOthers.begin(), kLostByOthers.end(),
+                     [&](const auto& lost) { return has(lost.first) && has(lost.second); });
+}
+
+// The last lines of the culprit that are not in its message, where a traceback has them.
+std::deque<std::string> other_last_lines(const Failure& failure) {
+  const std::vector<std::string> lines = split(failure.message, '\n');
+  const std::set<std::string> shown(lines.begin() + 1, lines.end());
+  if (shown.empty()) return failure.last_lines;
+  std::deque<std::string> others;
+  for (const std::string& line : failure.last_lines)
+    if (!shown.contains(sanitize(plain_line(line)))) others.push_back(line);
+  return others;
 }
 
 // A text, and the ranks that it is about: what several ranks report is printed once.
@@ -87,7 +122,8 @@ std::string end_text(const WorkerEnd& worker, const Failure& failure) {
   const auto seen = failure.others.find(worker.rank);
   const std::string how = to_string(worker.exit), message = seen == failure.others.end() ? "" : seen->second.message;
   if (message.empty()) return how;
-  return message == failure.message ? how + " with the same message" : how + ": " + split(message, '\n').front();
+  const std::string line = first_line_of(message);
+  return line == first_line_of(failure.message) ? how + " with the same message" : how + ": " + line;
 }
 
 // "ranks 1-3 were killed by SIGSEGV"
@@ -203,12 +239,13 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
     add_line(report, "its stack, the innermost call first:");
     for (const std::string& frame : failure.backtrace) add_line(report, "  " + frame);
   }
-  if (!failure.last_lines.empty()) {
-    add_line(report, failure.last_lines.size() == 1
-                         ? "its last line:"
-                         : "its last " + std::to_string(failure.last_lines.size()) + " lines:");
-    for (const std::string& line : failure.last_lines) report += "\n[" + std::to_string(culprit.rank) + "] " + line;
-  } else {
+  const std::deque<std::string> last = other_last_lines(failure);
+  const std::string besides = last.size() < failure.last_lines.size() ? " besides that:" : ":";
+  if (!last.empty()) {
+    add_line(report,
+             (last.size() == 1 ? "its last line" : "its last " + std::to_string(last.size()) + " lines") + besides);
+    for (const std::string& line : last) report += "\n[" + std::to_string(culprit.rank) + "] " + line;
+  } else if (failure.last_lines.empty()) {
     add_line(report, "it wrote no output");
   }
   if (!failure.log_folder.empty())

@@ -30,7 +30,7 @@ struct LastActivity {
   std::int64_t step = -1;  // the last step it began; -1: it reported none
   std::string doing;       // "step 12, for 3.2 s in all_reduce #42 (f32[1024], sum) on group world"; empty: unknown
   std::vector<std::string> stack;  // of a hang; the innermost call first
-  std::string message;             // the rank's own message about its end
+  std::string message;             // the rank's own message about its end; see Failure
   bool for_others = false;         // a call of it failed because another rank was gone, or had ended the group
   std::string alarm;               // an earlier message for people (comm/alarm.h)
 };
@@ -43,7 +43,8 @@ struct Failure {
   std::string job;
   int attempt = 0;
   std::string headline;  // what happened, if no rank ended: "no rank has made progress for 5 min: ..."; empty: its end
-  std::string message;   // the culprit's own: its uncaught exception, or its TORCHELASTIC_ERROR_FILE
+  std::string message;   // the culprit's own: its uncaught exception, or its TORCHELASTIC_ERROR_FILE; below the first
+                         // line a traceback of Python
   LastActivity seen;     // of the culprit
   std::map<int, LastActivity> others;  // by rank
   std::vector<std::string> backtrace;  // of the culprit, the innermost call first

@@ -156,13 +156,18 @@ TEST(Report, OneCulpritAndWhatElseEnded) {
 }
 
 TEST(Report, GlooOnALoopbackAddressGetsAHint) {
-  Failure failure{.culprit = {.rank = 1, .exit = {.code = 1}}};
-  failure.last_lines = {
-      "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] Connection refused, "
-      "remote=[127.0.1.1]:21123"};
-  EXPECT_THAT(failure_report(failure, {}), HasSubstr("hint: Gloo took a loopback address for that of a host"));
-  failure.last_lines = {"gloo: Connection refused, remote=[10.0.0.1]:21123"};
-  EXPECT_THAT(failure_report(failure, {}), Not(HasSubstr("hint: ")));
+  const auto report = [](const std::string& message, const std::string& last_line) {
+    return failure_report({.culprit = {.rank = 1, .exit = {.code = 1}}, .message = message, .last_lines = {last_line}},
+                          {});
+  };
+  for (const std::string text :
+       {"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] Connection refused, "
+        "remote=[127.0.1.1]:21123",
+        "RuntimeError: [./gloo/transport/tcp/pair.cc:799] connect [127.0.1.1]:4513: Connection refused"}) {
+    EXPECT_THAT(report("", text), HasSubstr("hint: Gloo took a loopback address for that of a host"));
+    EXPECT_THAT(report(text, "the end"), HasSubstr("hint: Gloo took a loopback address for that of a host"));
+  }
+  EXPECT_THAT(report("", "gloo: Connection refused, remote=[10.0.0.1]:21123"), Not(HasSubstr("hint: ")));
 }
 
 TEST(Report, RanksThatFailedAsWellAreDistinguishedFromStoppedOnes) {
@@ -175,6 +180,28 @@ TEST(Report, RanksThatFailedAsWellAreDistinguishedFromStoppedOnes) {
     end.stopped = true;
     return role_of(end, failure);
   };
+  // As Python ranks report the end of another one: the backend tutti, Gloo, NCCL and the store of PyTorch.
+  int rank = 10;
+  for (const std::string lost :
+       {"torch.distributed.DistBackendError: tutti: PeerLost: all_reduce #4 on group world, rank 3: rank 0 has died",
+        "torch.distributed.DistBackendError: tutti: Aborted: rank 0 (pid 7 on a) exited with code 3",
+        "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
+        "[127.0.0.1]:47113",
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection reset by peer [10.0.0.1]:1",
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/ProcessGroupNCCL.cpp:3690, remote process exited "
+        "or there was a network error, NCCL version 2.27.5",
+        "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote "
+        "server shutdown or crash?"}) {
+    failure.others[rank].message = lost + "\nTraceback (most recent call last):\n  File \"a.py\", line 3\n" + lost;
+    EXPECT_EQ(role({.rank = rank++, .exit = {.code = 1}}), FailureRole::kStopped) << lost;
+  }
+  // A failure of the rank itself, whatever its words and the exceptions that led to it.
+  for (const std::string own : {"ConnectionResetError: [Errno 104] Connection reset by peer",
+                                "ValueError: rank 3\ntorch.distributed.DistBackendError: tutti: PeerLost: rank 0"}) {
+    failure.others[rank].message = own;
+    EXPECT_EQ(role({.rank = rank++, .exit = {.code = 1}}), FailureRole::kFailedAsWell) << own;
+  }
+  failure.others.erase(failure.others.find(10), failure.others.end());
   EXPECT_EQ(role(culprit), FailureRole::kCulprit);
   // A signal that tutti did not send; and the one that it did.
   EXPECT_EQ(role({.rank = 1, .exit = {.signal = SIGSEGV}}), FailureRole::kFailedAsWell);
@@ -223,6 +250,17 @@ TEST(Report, TakesNoTerminalOver) {
 TEST(Report, SeveralLinesOfAMessageStandInTheReport) {
   EXPECT_THAT(failure_report({.culprit = {.exit = {.code = 1}}, .message = "Traceback:\n  f()\nValueError"}, {}),
               HasSubstr("\n[tutti]   its message: Traceback:\n[tutti]       f()\n[tutti]     ValueError\n"));
+}
+
+TEST(Report, LastLinesThatAreInTheMessageStandThereOnce) {
+  Failure failure{.culprit = {.exit = {.code = 1}},
+                  .message = "ValueError: x\nTraceback (most recent call last):\n  f()\nValueError: x",
+                  .last_lines = {"step 1", "[rank0]: Traceback (most recent call last):", "[rank0]:   f()",
+                                 "[rank0]: ValueError: x"}};
+  EXPECT_THAT(failure_report(failure, {}), HasSubstr("\n[tutti]     ValueError: x\n[tutti]   its last line besides "
+                                                     "that:\n[0] step 1"));
+  failure.last_lines.pop_front();
+  EXPECT_THAT(failure_report(failure, {}), AllOf(Not(HasSubstr("last line")), Not(HasSubstr("no output"))));
 }
 
 TEST(Report, WordsOfAnEnd) {
