@@ -80,7 +80,10 @@ const AttentionCase kAttentionCases[] = {
     {"documents", true, true},
     {"dropout", true, false, 0.2, 3},
     {"dropout and documents in f32", true, true, 0.2, 2, at::kFloat},
+    {"f32", true, false, 0, 6, at::kFloat},
+    {"not causal, in f32", false, false, 0, 6, at::kFloat},
     {"bf16", true, false, 0, 6, at::kBFloat16},
+    {"groups in bf16", true, false, 0, 2, at::kBFloat16},
 };
 
 // Longer than a tile of 128 rows.

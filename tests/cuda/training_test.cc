@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <torch/nn.h>
 
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "tests/cuda/worlds.h"
+#include "tests/fakes/cuda/cudart.h"
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/checkpoint/checkpointer.h"
@@ -292,6 +294,104 @@ TEST(TrainingOnGpus, FullyShardedModelsLearnAsOnTheCpu) {
       3);
 }
 
+// Steps that check and clip gradients: of a DataParallel, by an Optimizer (stage 0) or a ShardedOptimizer, ...
+class StepsOfReplicas {
+ public:
+  StepsOfReplicas(const Group& world, const nn::Sequential& net, FiniteCheck finite_check, int stage)
+      : ddp_(net, world, {.in_place_bytes = 256, .finite_check = finite_check}) {
+    if (stage == 0)
+      whole_.emplace(*net, AdamWOptions{});
+    else
+      sharded_.emplace(ddp_.reducer(), AdamWOptions{}, ShardedOptimizerOptions{.stage = stage});
+  }
+  void step(const at::Tensor& x) {
+    ddp_.forward(x).square().mean().backward();
+    if (whole_) ddp_.finish();
+    whole_ ? step_by(*whole_) : step_by(*sharded_);
+  }
+
+ private:
+  template <class Stepping>
+  static void step_by(Stepping& optimizer) {
+    optimizer.clip_grad_norm(0.01);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+
+  DataParallel<nn::SequentialImpl> ddp_;
+  std::optional<Optimizer> whole_;
+  std::optional<ShardedOptimizer> sharded_;
+};
+
+// ... and of a FullySharded.
+class StepsOfShards {
+ public:
+  StepsOfShards(const Group& world, const nn::Sequential& net, FiniteCheck finite_check, bool by_sharded_optimizer)
+      : model_(net, world, {.finite_check = finite_check}) {
+    if (by_sharded_optimizer)
+      sharded_.emplace(model_, AdamWOptions{});
+    else
+      whole_.emplace(model_.named_parameters(), AdamWOptions{});
+  }
+  void step(const at::Tensor& x) {
+    model_.forward(x).square().mean().backward();
+    model_.finish();
+    if (whole_) {
+      model_.clip_grad_norm(0.01);
+      whole_->step();
+      model_.zero_grad();
+    } else {
+      sharded_->clip_grad_norm(0.01);
+      sharded_->step();
+      sharded_->zero_grad();
+    }
+  }
+
+ private:
+  FullySharded<nn::SequentialImpl> model_;
+  std::optional<Optimizer> whole_;
+  std::optional<ShardedOptimizer> sharded_;
+};
+
+// How often the host waits for the GPU in the third step of a model of so many layers.
+template <class Steps, class... How>
+std::uint64_t host_waits(const Group& world, int layers, How... how) {
+  const at::Device gpu = gpu_of(world);
+  nn::Sequential net;
+  for (int layer = 0; layer < layers; ++layer) {
+    net->push_back(nn::Linear(8, 8));
+    net->push_back(nn::Tanh());
+  }
+  net->to(gpu);
+  const at::Tensor x = at::ones({4, 8}, gpu);
+  Steps steps(world, net, how...);
+  for (int step = 0; step < 2; ++step) steps.step(x);
+  const std::uint64_t before = fake_cuda_host_waits(gpu.index());
+  steps.step(x);
+  return fake_cuda_host_waits(gpu.index()) - before;
+}
+
+TEST(TrainingOnGpus, TheHostWaitsAsOftenForLargeModelsAsForSmallOnes) {
+  expect_in_world([](Group& world) {
+    const auto check_waits = [](const std::string& what, const auto& waits_with) {
+      const std::uint64_t small = waits_with(1), large = waits_with(9);
+      check(small == large && large <= 2, what, ": the host waits ", small, " times with 1 layer, ", large,
+            " times with 9");
+    };
+    for (const FiniteCheck finite_check : {FiniteCheck::kInReduction, FiniteCheck::kReport})
+      for (const int stage : {0, 1, 2})
+        check_waits(
+            "DataParallel, FiniteCheck " + std::to_string(int(finite_check)) + ", stage " + std::to_string(stage),
+            [&](int layers) { return host_waits<StepsOfReplicas>(world, layers, finite_check, stage); });
+    for (const FiniteCheck finite_check : {FiniteCheck::kThrow, FiniteCheck::kOff})
+      for (const bool by_sharded_optimizer : {false, true})
+        check_waits(
+            "FullySharded, FiniteCheck " + std::to_string(int(finite_check)) +
+                (by_sharded_optimizer ? ", ShardedOptimizer" : ", Optimizer"),
+            [&](int layers) { return host_waits<StepsOfShards>(world, layers, finite_check, by_sharded_optimizer); });
+  });
+}
+
 nn::Sequential make_stages(at::Device device) {
   at::manual_seed(6);
   nn::Sequential net(nn::Linear(6, 8), nn::Tanh(), nn::Linear(8, 5), nn::Linear(5, 3));
@@ -498,6 +598,32 @@ TEST(TrainingOnGpus, ANaNIsNamed) {
       else
         expect_words(sentence, "NaN");
     }
+  });
+}
+
+TEST(TrainingOnGpus, AStepOfANaNLeavesAllWeightsAsTheyWere) {
+  expect_in_world([](Group& world) {
+    const auto check_step = [&](auto& model, auto& optimizer, const auto& weights) {
+      const Tensors before = on_cpu(weights());
+      at::Tensor x = at::randn({8, 20}, at::kDouble);
+      if (world.rank() == 1) x[3][4] = std::numeric_limits<double>::quiet_NaN();
+      model.forward(x.to(gpu_of(world))).sum().backward();
+      const std::string sentence = sentence_of([&] { optimizer.step(); });
+      expect_words(sentence, "the gradient of 0.weight has a NaN or an infinity on rank 1");
+      expect_words(sentence, "the weights are as they were");
+      check_close(on_cpu(weights()), before, "weights", 0);
+    };
+    for (const int stage : {1, 2}) {
+      nn::Sequential net = make_net(gpu_of(world));
+      DataParallel ddp(net, world, {.finite_check = FiniteCheck::kInReduction});
+      ShardedOptimizer optimizer(ddp.reducer(), AdamWOptions{}, {.stage = stage});
+      check_step(ddp, optimizer, [&] { return net->parameters(); });
+    }
+    nn::Sequential net(nn::Linear(20, 32), nn::Tanh(), nn::Linear(32, 10));
+    net->to(gpu_of(world), at::kDouble);
+    FullySharded sharded(net, world);
+    ShardedOptimizer optimizer(sharded, AdamWOptions{});
+    check_step(sharded, optimizer, [&] { return sharded.parameters(); });
   });
 }
 

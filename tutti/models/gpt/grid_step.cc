@@ -182,12 +182,19 @@ void GridStep::throw_non_finite(const std::string& sentence, const StepScale& sc
                         .rank = groups_.world.rank()});
 }
 
-double GridStep::count_zeros(std::size_t number) const {
-  const PlacedParameter& parameter = parameters_[number];
-  if (fully_sharded_) return double(stepped_[number].tensor.grad().eq(0).sum().item<std::int64_t>());
+double GridStep::count_zeros() const {
+  std::vector<at::Tensor> counts;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = stepped_[i].tensor.grad();
+    if (elsewhere_[i] || !gradient.defined()) continue;
+    if (fully_sharded_) {
+      counts.push_back(gradient.eq(0).sum());
+      continue;
+    }
+    for (const auto& [box, piece] : pieces(parameters_[i].layout, gradient)) counts.push_back(piece.eq(0).sum());
+  }
   double zeros = 0;
-  for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor.grad()))
-    zeros += double(piece.eq(0).sum().item<std::int64_t>());
+  for (const double count : values_of(counts)) zeros += count;
   return zeros;
 }
 
@@ -195,18 +202,16 @@ double GridStep::count_zeros(std::size_t number) const {
 GradientNorm GridStep::gradient_norm() const {
   const Group& group = groups_.averaging;
   const bool is_divided = groups_.model.size() > 1;
-  GradientFindings findings = gradient_findings(group, stepped_, elsewhere_);
+  GradientFindings findings = gradient_findings(stepped_, elsewhere_);
   if (!fully_sharded_) std::swap(findings.squares, findings.tail_squares);
   const auto found = fully_sharded_ ? fully_sharded_->non_finite() : std::nullopt;  // then `.grad` has no averages
   if (found) {
-    findings.non_finite.note(group, {0, NonFiniteWatch::Found::kUnknownRank});
+    findings.note({0, NonFinite::kUnknownRank});
     findings.squares.value = findings.squares.scaled = std::numeric_limits<double>::quiet_NaN();
   }
   GradientNorm norm = norm_over_ranks(group, is_divided ? groups_.model : Group(), findings,
                                       [&](std::size_t i) -> const std::string& { return stepped_[i].name; });
-  if (found)
-    norm.non_finite =
-        found->rank < 0 ? non_finite_gradient(found->parameter) : non_finite_gradient(found->parameter, found->rank);
+  if (found) norm.non_finite = non_finite_gradient(found->parameter, found->rank);
   // Replicas sum the same numbers, but one whose ranks meet in another way adds them in another order: of the last bits
   // one is taken, or replicas would drift apart.
   if (norm.finite() && is_divided && group.size() > 1) norm.norm = all_reduce(group, norm.norm, ReduceOp::kMax);
@@ -221,11 +226,8 @@ StepOutcome GridStep::clip(const StepScale& scale) {
     return outcome;
   }
   if (options_.report.zero_gradients) {
-    double zeros = 0;
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (!elsewhere_[i] && stepped_[i].tensor.grad().defined()) zeros += count_zeros(i);
     outcome.zero_gradients =
-        std::int64_t(sum_over_model(sum_over_shards(zeros))) - (fully_sharded_ ? padding_elements() : 0);
+        std::int64_t(sum_over_model(sum_over_shards(count_zeros()))) - (fully_sharded_ ? padding_elements() : 0);
   }
   const double limit = options_.optimizer.clip_grad;
   whole_->scale_gradients((limit > 0 ? clip_factor(outcome.gradient_norm, limit) : 1) / scale.loss_scale);
@@ -288,9 +290,11 @@ StepOutcome GridStep::finish(double learning_rate, double weight_decay, LeveledT
 }
 
 double GridStep::parameter_norm() const {
-  double squares = 0;
+  std::vector<at::Tensor> weights;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (!elsewhere_[i]) squares += squares_of(stepped_[i].tensor.detach().contiguous()).value;
+    if (!elsewhere_[i]) weights.push_back(stepped_[i].tensor.detach().contiguous());
+  double squares = 0;
+  for (const SumOfSquares& of_one : squares_of(weights)) squares += of_one.value;
   return std::sqrt(sum_over_model(sum_over_shards(squares)));
 }
 

@@ -68,7 +68,7 @@ class GridStep {
   void average();
   StepOutcome clip(const StepScale& scale);
   StepOutcome clip_sharded(const StepScale& scale);
-  double count_zeros(std::size_t parameter) const;
+  double count_zeros() const;
   std::int64_t padding_elements() const;
   [[noreturn]] void throw_non_finite(const std::string& sentence, const StepScale& scale) const;
   // The norm of all gradients, each once, the same on every rank.

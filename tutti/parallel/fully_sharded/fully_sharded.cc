@@ -8,7 +8,6 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
-#include <limits>
 #include <span>
 
 #include "tutti/base/error.h"
@@ -18,7 +17,6 @@
 #include "tutti/parallel/fully_sharded/block_parameters.h"
 #include "tutti/parallel/fully_sharded/fully_sharded_state.h"
 #include "tutti/parallel/gradients/clip.h"
-#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
@@ -52,9 +50,6 @@ ShardedBlock::Types types_of(const MixedPrecisionPolicy& policy) {
 }
 
 std::string text(const std::optional<DType>& type) { return type ? name(*type) : "none"; }
-
-constexpr std::int64_t kUnknownRank = (std::int64_t(1) << 24) - 1;
-constexpr std::int64_t kNoBlame = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
@@ -204,46 +199,37 @@ const std::string& ShardedModule::State::name_of_shard(std::size_t number) const
   return blocks[b].weights->shards()[number - blocks[b].first_shard].name;
 }
 
-std::vector<SumOfSquares> ShardedModule::State::squares_of_averages() const {
-  std::vector<SumOfSquares> squares(shard_count);
+// Those of shards that no rank has used are zeros.
+void ShardedModule::State::find_in_averages(GradientFindings& to) const {
+  const int rank = options.finite_check == FiniteCheck::kOff ? NonFinite::kUnknownRank : NonFinite::kOnTheWay;
   for (const auto& running : blocks) {
     if (!running.weights->has_averages()) continue;
-    for (std::size_t k = 0; k < running.weights->shards().size(); ++k) {
-      squares[running.first_shard + k] = squares_of(running.weights->average_of(k));
-    }
+    for (std::size_t k = 0; k < running.weights->shards().size(); ++k)
+      to.add(running.weights->average_of(k), {running.first_shard + k, rank}, &GradientFindings::squares);
   }
-  return squares;
 }
 
 // Which parameters any rank has used, and the first whose gradient is not finite: of a rank, or only in the average.
 void ShardedModule::State::agree_on_gradients() {
-  squares.clear();
-  found.reset();
-  if (options.finite_check != FiniteCheck::kOff) {
-    squares = squares_of_averages();
-    for (std::size_t k = 0; k < shard_count && not_finite.shard < 0; ++k)
-      if (!squares[k].finite()) not_finite.shard = std::int64_t(k);
-  }
+  if (options.finite_check != FiniteCheck::kOff) find_in_averages(findings);
+  findings.settle();
   std::vector<std::int64_t> message(used.begin(), used.end());
-  const std::int64_t rank = not_finite.rank < 0 ? kUnknownRank : not_finite.rank;
-  message.push_back(not_finite.shard < 0 ? -kNoBlame : -(not_finite.shard * (kUnknownRank + 1) + rank));
+  message.push_back(-findings.first());
   all_reduce(group, std::span(message), ReduceOp::kMax);
   if (replicate) all_reduce(replicate, std::span(message), ReduceOp::kMax);
   for (std::size_t k = 0; k < shard_count; ++k) used[k] = message[k] != 0;
-  if (message.back() == -kNoBlame) return;
-  not_finite.shard = -message.back() / (kUnknownRank + 1);
-  not_finite.rank = -message.back() % (kUnknownRank + 1);
-  if (not_finite.rank == kUnknownRank) not_finite.rank = -1;
-  found = {.parameter = name_of_shard(std::size_t(not_finite.shard)), .rank = int(not_finite.rank)};
+  found.reset();
+  const auto first = NonFinite::of(-message.back());
+  if (!first) return;
+  findings.note(*first);
+  found = {.parameter = name_of_shard(first->parameter), .rank = first->rank};
 }
 
 std::optional<Error> ShardedModule::State::refusal() const {
   if (!found) return {};
   return Error{.code = Code::kNonFinite,
                .detail = fmt::format("FullySharded: {}, in step {}; the weights are as they were",
-                                     found->rank < 0 ? non_finite_gradient(found->parameter)
-                                                     : non_finite_gradient(found->parameter, found->rank),
-                                     steps),
+                                     non_finite_gradient(found->parameter, found->rank), steps),
                .hint = "lower the learning rate, clip, or scale the loss (LossScaler); check the batch of that rank",
                .group = group.name(),
                .rank = group.rank()};
@@ -280,7 +266,7 @@ void ShardedModule::State::forget() {
   records_pass = runs_again = false;
   ++pass;
   std::fill(used.begin(), used.end(), 0);
-  not_finite = {};
+  findings = {};
   runs = 0;
   finished = false;
 }
@@ -397,7 +383,8 @@ GradientNorm ShardedModule::clip_grad_norm(double max_norm) {
   require_clip_limit("clip_grad_norm", "max_norm", max_norm);
   const at::NoGradGuard no_grad;
   const auto locals = named_parameters();
-  const auto norm = norm_over_ranks(state_->group, {}, gradient_findings(state_->group, locals),
+  GradientFindings findings = gradient_findings(locals);
+  const auto norm = norm_over_ranks(state_->group, {}, findings,
                                     [&](std::size_t shard) -> const std::string& { return locals[shard].name; });
   const double factor = clip_factor(norm.norm, max_norm);
   if (!norm.finite() || factor >= 1) return norm;

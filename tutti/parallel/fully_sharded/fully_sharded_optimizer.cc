@@ -2,8 +2,6 @@
 // weights. Shared weights are stepped in place.
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/fully_sharded/fully_sharded_state.h"
@@ -53,23 +51,8 @@ class OfFullySharded final : public ShardedOptimizer::State {
   }
   void average() override {
     const MutexLock lock(model_->mutex);
-    findings = {};
-    const auto squares = model_->squares.empty() ? model_->squares_of_averages() : model_->squares;
-    std::size_t number = 0;
-    for (auto& running : model_->blocks)
-      for (const auto& shard : running.weights->shards()) {
-        if (model_->used[number] && shard.counts) {
-          if (!squares[number].finite()) findings.non_finite.note(group, {number, NonFiniteWatch::Found::kUnknownRank});
-          findings.squares += squares[number];
-        }
-        ++number;
-      }
-    if (!model_->found) return;
-    const auto ranks = group.global_ranks();
-    const auto at = std::find(ranks.begin(), ranks.end(), model_->found->rank);
-    findings.non_finite.note(group,
-                             {std::size_t(model_->not_finite.shard),
-                              at == ranks.end() ? NonFiniteWatch::Found::kUnknownRank : int(at - ranks.begin())});
+    findings = model_->findings;
+    if (model_->options.finite_check == FiniteCheck::kOff) model_->find_in_averages(findings);
   }
   bool skips_step() const override {
     const MutexLock lock(model_->mutex);

@@ -12,7 +12,7 @@
 #include "tutti/base/thread.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/fully_sharded/sharded_block.h"
-#include "tutti/parallel/gradients/norm.h"
+#include "tutti/parallel/gradients/findings.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compat.h"
 
@@ -63,7 +63,7 @@ struct ShardedModule::State : std::enable_shared_from_this<ShardedModule::State>
   void end_whole(bool unwinds);
   void unshard();
   std::vector<NamedTensor> locals() const;
-  std::vector<SumOfSquares> squares_of_averages() const TUTTI_REQUIRES(mutex);  // by shard
+  void find_in_averages(GradientFindings& to) const TUTTI_REQUIRES(mutex);
   const std::string& name_of_shard(std::size_t number) const TUTTI_REQUIRES(mutex);
   bool any_shared() const TUTTI_REQUIRES(mutex);
 
@@ -90,8 +90,8 @@ struct ShardedModule::State : std::enable_shared_from_this<ShardedModule::State>
   std::optional<std::size_t> gathered_back TUTTI_GUARDED_BY(mutex);
   std::vector<std::uint8_t> used TUTTI_GUARDED_BY(mutex);  // by shard
   std::uint64_t runs TUTTI_GUARDED_BY(mutex) = 0;          // digest of the blocks that ran since the last step
-  fully_sharded::NonFiniteShard not_finite TUTTI_GUARDED_BY(mutex);  // on this rank; after finish() on any
-  std::vector<SumOfSquares> squares TUTTI_GUARDED_BY(mutex);       // of this rank's averages, by shard; none: not known
+  // By shard, with global ranks; empty with FiniteCheck::kOff. After finish() the first of all ranks is among them.
+  GradientFindings findings TUTTI_GUARDED_BY(mutex);
   std::size_t steps TUTTI_GUARDED_BY(mutex) = 0;                   // that finish() has ended
   std::optional<NonFiniteGradient> found TUTTI_GUARDED_BY(mutex);  // by the last finish()
   double scale TUTTI_GUARDED_BY(mutex) = 1;                        // that gradients were multiplied by

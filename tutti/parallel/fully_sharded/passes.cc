@@ -195,7 +195,9 @@ void ShardedModule::State::on_gradient(std::size_t block, std::size_t shard) {
   if (ended) return;
   auto& running = blocks[block];
   const std::size_t number = running.first_shard + shard;
-  running.weights->take_gradient(shard, options.finite_check != FiniteCheck::kOff, not_finite, std::int64_t(number));
+  const at::Tensor taken = running.weights->take_gradient(shard);
+  if (taken.defined() && options.finite_check != FiniteCheck::kOff)
+    findings.check(taken, {number, group.global_rank()});
   used[number] = 1;
   if (running.reduced) {  // it ran more than once
     running.reduced = false;

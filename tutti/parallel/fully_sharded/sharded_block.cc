@@ -237,10 +237,10 @@ void ShardedBlock::unshard() {
   unsharded_ = true;
 }
 
-void ShardedBlock::take_gradient(std::size_t shard, bool check, NonFiniteShard& found, std::int64_t number) {
+at::Tensor ShardedBlock::take_gradient(std::size_t shard) {
   at::Tensor parameter = trained(shard);
   at::Tensor& gradient = parameter.mutable_grad();
-  if (!gradient.defined()) return;
+  if (!gradient.defined()) return {};
   TUTTI_REQUIRE(gradient.layout() == at::kStrided, "FullySharded: the gradient of ", shards_[shard].name,
                 " is sparse; expected a dense one");
   if (!packed_.defined()) packed_ = at::empty(flat_.sizes(), own_.options().dtype(reduce_));
@@ -252,10 +252,7 @@ void ShardedBlock::take_gradient(std::size_t shard, bool check, NonFiniteShard& 
   }
   came_[shard] = true;
   gradient = at::Tensor();
-  if (check && !all_finite(place) && (found.shard < 0 || number < found.shard)) {
-    found.shard = number;
-    found.rank = groups_.reductions.global_rank();
-  }
+  return place;
 }
 
 void ShardedBlock::begin_reduce() {

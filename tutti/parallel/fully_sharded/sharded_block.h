@@ -17,11 +17,6 @@
 
 namespace tutti::fully_sharded {
 
-// The first parameter whose gradient is not finite, by number, and the global rank that made it; -1: none, not known.
-struct NonFiniteShard {
-  std::int64_t shard = -1, rank = -1;
-};
-
 // One thread at a time. All weights lie one after another in one flat range, cut into equal parts, one a rank. Each
 // rank keeps its part in the parameters' own type (the master weights). Blocks compute in `Types::compute`: if that
 // differs, the flat range that is gathered is a copy in that type.
@@ -65,8 +60,8 @@ class ShardedBlock {
   // The parameters are whole from here on, in memory of this process. Then (shared) a barrier has to follow.
   void unshard();
 
-  // Gradients of this rank, packed as they come.
-  void take_gradient(std::size_t shard, bool check, NonFiniteShard& found, std::int64_t number);
+  // Gradients of this rank, packed as they come. What is packed of the parameter now; undefined if it has no gradient.
+  at::Tensor take_gradient(std::size_t shard);
   // Those that did not come are zeros. Does not wait where weights are gathered.
   void begin_reduce();
   void pass_on_reduce();  // waits for the average of the group, and begins that over the replicas

@@ -47,27 +47,21 @@ void require_clip_limit(const char* function, const char* name, double value) {
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
 
 GradientNorm gradient_norm(std::span<const NamedTensor> parameters) {
-  GradientNorm result;
-  SumOfSquares total;
-  for (const auto& gradient : gradients_of(parameters)) {
-    const auto squares = squares_of(gradient.tensor);
-    if (!squares.finite() && result.finite()) result.non_finite = non_finite_gradient(gradient.name);
-    total += squares;
-  }
-  result.norm = total.norm();
-  if (result.finite() && !std::isfinite(result.norm)) result.non_finite = kNormOverflows;
+  const GradientFindings findings = gradient_findings(parameters);
+  GradientNorm result{.norm = findings.squares.norm(), .non_finite = {}};
+  if (const auto found = NonFinite::of(findings.first()))
+    result.non_finite = non_finite_gradient(parameters[found->parameter].name);
+  else if (!std::isfinite(result.norm))
+    result.non_finite = kNormOverflows;
   return result;
 }
 
-GradientFindings gradient_findings(const Group& group, std::span<const NamedTensor> parameters,
-                                   const std::vector<bool>& elsewhere) {
+GradientFindings gradient_findings(std::span<const NamedTensor> parameters, const std::vector<bool>& elsewhere) {
   GradientFindings findings;
-  for (const auto& gradient : gradients_of(parameters)) {
-    if (!elsewhere.empty() && elsewhere[gradient.number]) continue;
-    const auto squares = squares_of(gradient.tensor);
-    if (!squares.finite()) findings.non_finite.note(group, {gradient.number, NonFiniteWatch::Found::kUnknownRank});
-    findings.squares += squares;
-  }
+  for (const auto& gradient : gradients_of(parameters))
+    if (elsewhere.empty() || !elsewhere[gradient.number])
+      findings.add(gradient.tensor, {gradient.number, NonFinite::kUnknownRank}, &GradientFindings::squares);
+  findings.settle();
   return findings;
 }
 

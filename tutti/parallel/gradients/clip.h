@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "tutti/parallel/gradients/norm.h"
+#include "tutti/parallel/gradients/findings.h"
 
 namespace torch::nn {
 class Module;
@@ -15,10 +15,9 @@ namespace tutti {
 struct NamedTensor;
 
 GradientNorm gradient_norm(std::span<const NamedTensor> parameters);
-// What this rank's gradients are in a norm over ranks (norm_over_ranks()), where those of `group` have other elements
-// of the same parameters. `elsewhere`: by parameter, whether another rank counts it; empty: none.
-GradientFindings gradient_findings(const Group& group, std::span<const NamedTensor> parameters,
-                                   const std::vector<bool>& elsewhere = {});
+// What this rank's gradients are in a norm over ranks (norm_over_ranks()), settled. `elsewhere`: by parameter, whether
+// another rank counts it; empty: none.
+GradientFindings gradient_findings(std::span<const NamedTensor> parameters, const std::vector<bool>& elsewhere = {});
 
 // Scales all gradients by max_norm / (norm + 1e-6) if that is less than one (torch.nn.utils.clip_grad_norm_). Where the
 // norm is not finite they are left alone. Throws for a max_norm that is negative or not a number. One pass reads, a

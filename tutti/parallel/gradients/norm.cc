@@ -6,7 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "tutti/comm/collectives.h"
 #include "tutti/parallel/gradients/average_tiles.h"
 #include "tutti/parallel/optim/kernels/update.h"
 
@@ -53,22 +52,6 @@ SumOfSquares squares_of(DType dtype, const void* values, std::size_t count) {
   SumOfSquares total;
   for (const auto& sum : sums) total += sum;
   return total;
-}
-
-GradientNorm norm_over_ranks(const Group& group, const Group& model, const GradientFindings& findings,
-                             const std::function<const std::string&(std::size_t parameter)>& name) {
-  const auto over_ranks = [&](double mine, double of_all) {
-    const double sum = all_reduce(group, mine) + of_all;
-    return model ? all_reduce(model, sum) : sum;
-  };
-  const double squares = over_ranks(findings.squares.value, findings.tail_squares.value);
-  if (std::isfinite(squares)) return {.norm = std::sqrt(squares)};
-  GradientNorm result{.norm = std::sqrt(squares),
-                      .non_finite = non_finite_over_ranks(group, model, findings.non_finite, name)};
-  if (!result.finite()) return result;
-  result.norm = norm_of_scaled(over_ranks(findings.squares.scaled, findings.tail_squares.scaled));
-  if (!std::isfinite(result.norm)) result.non_finite = kNormOverflows;
-  return result;
 }
 
 }  // namespace tutti

@@ -1,12 +1,9 @@
 #pragma once
 // The norm of all gradients together, as one vector.
 #include <cstddef>
-#include <functional>
 #include <string>
 
 #include "tutti/base/dtype.h"
-#include "tutti/comm/group.h"
-#include "tutti/parallel/gradients/finite.h"
 
 namespace tutti {
 
@@ -37,17 +34,5 @@ inline constexpr const char* kNormOverflows = "the norm of the gradients is more
 SumOfSquares squares_of_tile(DType dtype, const void* values, std::size_t count);
 // On as many threads as LibTorch uses. The bits do not depend on their number.
 SumOfSquares squares_of(DType dtype, const void* values, std::size_t count);
-
-// What a rank has found while it averaged.
-struct GradientFindings {
-  SumOfSquares squares;       // of this rank's averages
-  SumOfSquares tail_squares;  // of averages that every rank has
-  NonFiniteWatch non_finite;
-};
-
-// Every rank of `group` calls, and of `model` (see non_finite_over_ranks()). The norm of all averages, the same on
-// every rank.
-GradientNorm norm_over_ranks(const Group& group, const Group& model, const GradientFindings& findings,
-                             const std::function<const std::string&(std::size_t parameter)>& name);
 
 }  // namespace tutti

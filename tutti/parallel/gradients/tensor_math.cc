@@ -5,6 +5,9 @@
 
 #include <atomic>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
 
 #include "tutti/comm/kernels/finite.h"
 #include "tutti/parallel/gradients/average_tiles.h"
@@ -77,6 +80,37 @@ void apply_with_operators(const Update& update, const at::Tensor& w, at::Tensor 
   }
 }
 
+using Numbers = std::vector<std::size_t>;
+
+// The numbers of the tensors on each GPU; those without elements are on none.
+std::vector<Numbers> by_gpu(std::span<const at::Tensor> tensors) {
+  std::map<c10::DeviceIndex, Numbers> found;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (!tensors[i].device().is_cpu() && tensors[i].numel() > 0) found[tensors[i].device().index()].push_back(i);
+  std::vector<Numbers> all;
+  for (auto& [index, numbers] : found) all.push_back(std::move(numbers));
+  return all;
+}
+std::vector<at::Tensor> picked(std::span<const at::Tensor> tensors, const Numbers& numbers) {
+  std::vector<at::Tensor> some;
+  for (const std::size_t i : numbers) some.push_back(tensors[i]);
+  return some;
+}
+
+at::Tensor real_numbers(const at::Tensor& values) {
+  return values.is_complex() ? at::view_as_real(values.detach()) : values.detach();
+}
+
+// Added in f64 by a LibTorch that can. A template, so that what this LibTorch lacks is not looked up.
+template <class Tensors>
+std::vector<at::Tensor> norms_of(Tensors tensors) {
+  for (at::Tensor& values : tensors) values = real_numbers(values);
+  if constexpr (requires { at::_foreach_norm(tensors, 2, at::kDouble); })
+    return at::_foreach_norm(tensors, 2, at::kDouble);
+  else
+    return at::_foreach_norm(tensors, 2);
+}
+
 }  // namespace
 
 at::Tensor in_order_of_memory(const at::Tensor& dense) {
@@ -84,29 +118,64 @@ at::Tensor in_order_of_memory(const at::Tensor& dense) {
   return dense.detach().as_strided({dense.numel()}, {1});
 }
 
-bool all_finite(const at::Tensor& values) { return all_finite(values, 0, values.numel()); }
-
-bool all_finite(const at::Tensor& values, std::int64_t from, std::int64_t count) {
-  const at::Tensor flat = in_order_of_memory(values);
-  if (!flat.device().is_cpu()) return at::isfinite(flat.narrow(0, from, count)).all().item<bool>();
-  const auto bytes = checked_bytes(flat, "a gradient");
+bool all_finite(const at::Tensor& values) {
+  const auto bytes = checked_bytes(in_order_of_memory(values), "a gradient");
   const auto* const data = static_cast<const std::byte*>(bytes.data);
+  const std::size_t size = size_of(bytes.dtype);
   std::atomic<bool> finite{true};
-  at::parallel_for(from, from + count, kTileRun, [&](std::int64_t begin, std::int64_t end) {
-    if (!comm::all_finite(bytes.dtype, data + begin * flat.element_size(), std::size_t(end - begin)))
+  at::parallel_for(0, std::int64_t(bytes.count), kTileRun, [&](std::int64_t begin, std::int64_t end) {
+    if (!comm::all_finite(bytes.dtype, data + std::size_t(begin) * size, std::size_t(end - begin)))
       finite.store(false, std::memory_order_relaxed);
   });
   return finite;
 }
 
-SumOfSquares squares_of(const at::Tensor& values) {
-  if (values.device().is_cpu()) return squares_of(dtype_of(values), values.data_ptr(), std::size_t(values.numel()));
-  if (values.numel() == 0) return {};
-  const at::Tensor wide = values.detach().to(at::kDouble);
-  const auto sum_of = [](const at::Tensor& numbers) { return numbers.square().sum().item<double>(); };
-  const double sum = sum_of(wide);
-  SumOfSquares squares{sum, std::ldexp(sum, SumOfSquares::kExponent)};
-  if (!squares.finite()) squares.scaled = sum_of(wide.mul(std::ldexp(1.0, SumOfSquares::kExponent / 2)));
+// An operator of norms propagates a NaN, and makes no copy of the values.
+at::Tensor greatest_magnitude(const at::Tensor& values) {
+  const at::Tensor greatest = at::linalg_vector_norm(real_numbers(values), std::numeric_limits<double>::infinity());
+  return greatest.scalar_type() == at::kDouble ? greatest : greatest.to(at::kFloat);
+}
+
+std::vector<double> values_of(std::span<const at::Tensor> numbers) {
+  std::vector<double> values(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (numbers[i].device().is_cpu()) values[i] = numbers[i].item<double>();
+  for (const auto& on_gpu : by_gpu(numbers)) {
+    const at::Tensor read = at::stack(picked(numbers, on_gpu)).to(at::kCPU, at::kDouble);
+    for (std::size_t k = 0; k < on_gpu.size(); ++k) values[on_gpu[k]] = read.data_ptr<double>()[k];
+  }
+  return values;
+}
+
+// On a GPU norms come first, from one kernel for many tensors, and their squares on the host. Where those overflow, or
+// a LibTorch that adds in f32 has, the sums are taken again in f64.
+std::vector<SumOfSquares> squares_of(std::span<const at::Tensor> tensors) {
+  std::vector<SumOfSquares> squares(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (const at::Tensor& values = tensors[i]; values.device().is_cpu())
+      squares[i] = squares_of(dtype_of(values), values.data_ptr(), std::size_t(values.numel()));
+  Numbers known, again;
+  std::vector<at::Tensor> norms, sums;
+  for (const auto& on_gpu : by_gpu(tensors)) {
+    known.insert(known.end(), on_gpu.begin(), on_gpu.end());
+    for (at::Tensor& norm : norms_of(picked(tensors, on_gpu))) norms.push_back(std::move(norm));
+  }
+  const auto sum_of = [](double value) { return SumOfSquares{value, std::ldexp(value, SumOfSquares::kExponent)}; };
+  const std::vector<double> of_norms = values_of(norms);
+  for (std::size_t k = 0; k < known.size(); ++k) {
+    squares[known[k]] = sum_of(of_norms[k] * of_norms[k]);
+    if (!squares[known[k]].finite()) again.push_back(known[k]);
+  }
+  for (const std::size_t i : again) {
+    const at::Tensor wide = real_numbers(tensors[i]).to(at::kDouble);
+    sums.push_back(wide.square().sum());
+    sums.push_back(wide.mul(std::ldexp(1.0, SumOfSquares::kExponent / 2)).square().sum());
+  }
+  const std::vector<double> of_sums = values_of(sums);
+  for (std::size_t k = 0; k < again.size(); ++k) {
+    SumOfSquares& exact = squares[again[k]] = sum_of(of_sums[2 * k]);
+    if (!exact.finite()) exact.scaled = of_sums[2 * k + 1];
+  }
   return squares;
 }
 

@@ -5,18 +5,23 @@
 #include <ATen/core/Tensor.h>
 
 #include <span>
+#include <vector>
 
 #include "tutti/parallel/gradients/norm.h"
 #include "tutti/parallel/optim/kernels/update.h"
 
 namespace tutti {
 
-// Waits for the device; so does squares_of(). Any floating-point type, and complex numbers.
+// On the CPU. Any floating-point type, and complex numbers.
 bool all_finite(const at::Tensor& values);
-// The same of `count` elements from `begin` on, in the order of memory.
-bool all_finite(const at::Tensor& values, std::int64_t begin, std::int64_t count);
-// On the CPU the bits depend neither on the number of threads nor on strides.
-SumOfSquares squares_of(const at::Tensor& values);
+// A number on the device of `values` (of which there is one at least) that is finite exactly if all of them are. Does
+// not wait for the device. Types as above.
+at::Tensor greatest_magnitude(const at::Tensor& values);
+// Of each tensor. On the CPU the bits depend neither on the number of threads nor on strides. Of tensors on a GPU,
+// which may have any type and strides, the host reads all sums in one copy; a second one if a sum is not finite.
+std::vector<SumOfSquares> squares_of(std::span<const at::Tensor> tensors);
+// Of 0-dim tensors. The host reads those that are on one GPU in one copy.
+std::vector<double> values_of(std::span<const at::Tensor> numbers);
 void scale_tensor(const at::Tensor& values, double factor);
 void clamp_tensor(const at::Tensor& values, double limit);  // to +-limit; a NaN stays one
 // One step of a rule that acts on each element alone. `state`: flat, in the order of the elements in memory, as many

@@ -129,7 +129,7 @@ void OfDataParallel::consume(std::span<const ConsumedGradient> bucket, const at:
     Shard& shard = shards_.all[parameter];
     shard.gradient = gradient;
     steps_.push_back(&shard);
-    if (as_data_parallel_ && !shard.large) check_own(group, shard, number_of(shard), findings);
+    if (as_data_parallel_ && !shard.large) findings.check(shard.gradient, {number_of(shard), group.rank()});
   }
   if (stage_ == 1) {
     if (as_data_parallel_ && packed.defined()) packed_.push_back(packed);
@@ -165,12 +165,12 @@ PeerGradients OfDataParallel::gradients_of_peers(std::span<Shard* const> shards)
 
 void OfDataParallel::average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where) {
   const GroupRegion region(group, "average with peers", text_of_shard(shard));
-  keep_averages(group, shard, gradients, where, number_of(shard), findings);
+  keep_averages(shard, gradients, where, number_of(shard), findings);
 }
 
 AverageByCollectives OfDataParallel::begin_average(Shard& shard, AveragesIn where) {
   const bool is_packed = as_data_parallel_ && !shard.large;
-  if (!is_packed) check_own(group, shard, number_of(shard), findings);
+  if (!is_packed) findings.check(shard.gradient, {number_of(shard), group.rank()});
   return {group, shard, where,
           is_packed           ? AverageOf::kNothing
           : as_data_parallel_ ? AverageOf::kWholeAsDataParallel
@@ -235,7 +235,7 @@ void OfDataParallel::average() {
 
 void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradients) {
   const Update update = next_update(shard);
-  const StepCheck check{.number = number_of(shard), .watch = checks_ ? &findings.non_finite : nullptr};
+  const StepCheck check{.number = number_of(shard), .findings = checks_ && !averaged_ ? &findings : nullptr};
   if (!shard.averaged && !gradients.empty() && !shard.weights.empty()) {
     const GroupRegion region(group, "average and step with peers", text_of_shard(shard));
     average_and_step(group, shard, gradients, update, check);
@@ -254,6 +254,9 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
 
 void OfDataParallel::step() {
   if (steps_.empty()) return;
+  // A step that averages and checks shard by shard would wait for a GPU at each.
+  if (std::any_of(steps_.begin(), steps_.end(), [](const Shard* shard) { return !shard->weight.device().is_cpu(); }))
+    average();
   std::optional<PeerGradients> peers;
   bool barrier_at_end = false;
   count_exposed([&] {
@@ -276,9 +279,10 @@ void OfDataParallel::step() {
   }
   count_exposed([&] {
     give_by_collectives();
-    if (!checks_ && !(barrier_at_end && group.size() > 1)) return;
+    const bool checked_shards = checks_ && !averaged_;
+    if (!checked_shards && !(barrier_at_end && group.size() > 1)) return;
     const GroupRegion region(group, kWaitingShards);
-    if (checks_)
+    if (checked_shards)
       refuse_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
     else
       barrier(group);

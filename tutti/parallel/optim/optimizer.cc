@@ -114,10 +114,12 @@ const Group* Optimizer::ranks_of_shards() const {
 GradientNorm Optimizer::clip_grad_norm(double max_norm) {
   require_clip_limit("clip_grad_norm", "max_norm", max_norm);
   const Group* const ranks = ranks_of_shards();
-  const GradientNorm result =
-      ranks ? norm_over_ranks(*ranks, {}, gradient_findings(*ranks, parameters_),
-                              [&](std::size_t i) -> const std::string& { return parameters_[i].name; })
-            : gradient_norm(parameters_);
+  const GradientNorm result = [&] {
+    if (!ranks) return gradient_norm(parameters_);
+    GradientFindings findings = gradient_findings(parameters_);
+    return norm_over_ranks(*ranks, {}, findings,
+                           [&](std::size_t i) -> const std::string& { return parameters_[i].name; });
+  }();
   scale_ = result.finite() ? clip_factor(result.norm, max_norm) : 1;
   return result;
 }

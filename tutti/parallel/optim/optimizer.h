@@ -27,7 +27,7 @@ struct RuleState;
 struct ShardPlace;
 
 // Takes f32 and f64 parameters, on the CPU or on a GPU; one that is listed twice (a tied weight) is one. On a GPU
-// clip_grad_norm() waits for the device. Not thread-safe.
+// clip_grad_norm() makes the host wait, once. Not thread-safe.
 class Optimizer {
  public:
   // The parameters of the module that require a gradient, under their names. `groups`: those to which another rule

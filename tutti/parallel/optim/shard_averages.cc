@@ -38,8 +38,8 @@ TileSource source_of(const Shard& shard, std::span<std::byte* const> gradients, 
 }
 
 // The sink that keeps averages. The sum of squares is the check.
-SumOfSquares keep_run(const Group& group, const TileSource& source, const at::Tensor& averages, std::size_t number,
-                      NonFiniteWatch& watch) {
+SumOfSquares keep_run(const TileSource& source, const at::Tensor& averages, std::size_t number,
+                      GradientFindings& findings) {
   auto* const into = memory_of(averages);
   struct Run {
     SumOfSquares squares;
@@ -57,18 +57,10 @@ SumOfSquares keep_run(const Group& group, const TileSource& source, const at::Te
   });
   SumOfSquares total;
   for (const auto& run : runs) {
-    if (run.non_finite) watch.note(group, {number, *run.non_finite});
+    if (run.non_finite) findings.note({number, *run.non_finite});
     total += run.squares;
   }
   return total;
-}
-
-// Shards that another rank counts add nothing.
-void add_squares(const Shard& shard, const SumOfSquares& of_mine, const SumOfSquares& of_tail,
-                 GradientFindings& findings) {
-  if (!shard.counts) return;
-  findings.squares += of_mine;
-  findings.tail_squares += of_tail;
 }
 
 // Decides where the averages go.
@@ -104,23 +96,19 @@ bool PeerGradients::any() const {
   return std::any_of(memory_.begin(), memory_.end(), [](const auto* place) { return place != nullptr; });
 }
 
-void keep_averages(const Group& group, Shard& shard, std::span<std::byte* const> gradients, AveragesIn where,
-                   std::size_t number, GradientFindings& findings) {
+void keep_averages(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where, std::size_t number,
+                   GradientFindings& findings) {
   place_averages(shard, where);
-  auto& watch = findings.non_finite;
-  const auto squares = keep_run(group, source_of(shard, gradients, shard.mine), shard.mine_average, number, watch);
-  const auto of_tail = keep_run(group, source_of(shard, gradients, shard.tail), shard.tail_average, number, watch);
-  add_squares(shard, squares, of_tail, findings);
-}
-
-void check_own(const Group& group, const Shard& shard, std::size_t number, GradientFindings& findings) {
-  if (!all_finite(shard.gradient)) findings.non_finite.note(group, {number, group.rank()});
+  const auto squares = keep_run(source_of(shard, gradients, shard.mine), shard.mine_average, number, findings);
+  const auto of_tail = keep_run(source_of(shard, gradients, shard.tail), shard.tail_average, number, findings);
+  if (!shard.counts) return;
+  findings.squares += squares;
+  findings.tail_squares += of_tail;
 }
 
 AverageByCollectives::AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, AverageOf what,
                                            std::size_t number)
-    : group_(group),
-      shard_(&shard),
+    : shard_(&shard),
       number_(number),
       what_(!shard.large && what == AverageOf::kPart ? AverageOf::kWholeAsDataParallel : what) {
   place_averages(shard, where);
@@ -138,15 +126,13 @@ AverageByCollectives::AverageByCollectives(const Group& group, Shard& shard, Ave
 void AverageByCollectives::end(GradientFindings& findings) {
   for (const auto& work : works_) work.get();
   const Shard& shard = *shard_;
-  const auto keep = [&](const Run& run, const at::Tensor& average) {
+  const auto keep = [&](const Run& run, const at::Tensor& average, SumOfSquares GradientFindings::*squares) {
     const at::Tensor from = of_run(shard.gradient, run);
     if (what_ != AverageOf::kPart && from.data_ptr() != average.data_ptr()) average.copy_(from);
-    const auto squares = squares_of(average);
-    if (!squares.finite()) findings.non_finite.note(group_, {number_, NonFiniteWatch::Found::kUnknownRank});
-    return squares;
+    findings.add(average, {number_, NonFinite::kUnknownRank}, shard.counts ? squares : nullptr);
   };
-  const auto squares = keep(shard.mine, shard.mine_average);
-  add_squares(shard, squares, keep(shard.tail, shard.tail_average), findings);
+  keep(shard.mine, shard.mine_average, &GradientFindings::squares);
+  keep(shard.tail, shard.tail_average, &GradientFindings::tail_squares);
 }
 
 namespace {
@@ -171,12 +157,10 @@ class StepRun {
   const Update& update_;
 };
 
-// What is checked is checked as a whole. No rank reaches a peer's weights here.
-void step_on_device(const Group& group, Shard& shard, const Update& update, const StepCheck& check) {
+// No rank reaches a peer's weights here.
+void step_on_device(Shard& shard, const Update& update) {
   const auto step = [&](const Run& run, std::int64_t state, const at::Tensor& average) {
     if (run.count == 0) return;
-    if (check.watch && !all_finite(average))
-      return check.watch->note(group, {check.number, NonFiniteWatch::Found::kUnknownRank});
     std::vector<at::Tensor> states;
     for (const at::Tensor& tensor : shard.state.tensors) states.push_back(tensor.narrow(0, state, run.count));
     update_tensor(update, of_run(shard.weight, run), average, states);
@@ -191,10 +175,10 @@ void average_and_step(const Group& group, Shard& shard, std::span<std::byte* con
                       const StepCheck& step_check) {
   const StepRun sink(group, shard, update);
   const auto note = [&](const AverageTile& tile) {
-    step_check.watch->note(
-        group, {step_check.number, rank_of_non_finite(tile.dtype, tile.gradients, 0, std::size_t(tile.count))});
+    step_check.findings->note(
+        {step_check.number, rank_of_non_finite(tile.dtype, tile.gradients, 0, std::size_t(tile.count))});
   };
-  TileCheck check(step_check.watch != nullptr, note);
+  TileCheck check(step_check.findings != nullptr, note);
   const auto step_run = [&](Run run, std::int64_t state, bool to_peers) {
     average_in_tiles(source_of(shard, gradients, run), [&](const AverageTile& tile) {
       if (check.passes(tile)) sink.step(tile.begin, state + tile.begin - run.begin, tile.average, tile.count, to_peers);
@@ -206,12 +190,12 @@ void average_and_step(const Group& group, Shard& shard, std::span<std::byte* con
 }
 
 void step_averaged(const Group& group, Shard& shard, const Update& update, const StepCheck& step_check) {
-  if (!shard.weight.device().is_cpu()) return step_on_device(group, shard, update, step_check);
+  if (!shard.weight.device().is_cpu()) return step_on_device(shard, update);
   const StepRun sink(group, shard, update);
   const auto note = [&](const AverageTile&) {
-    step_check.watch->note(group, {step_check.number, NonFiniteWatch::Found::kUnknownRank});
+    step_check.findings->note({step_check.number, NonFinite::kUnknownRank});
   };
-  TileCheck check(step_check.watch != nullptr, note);
+  TileCheck check(step_check.findings != nullptr, note);
   const std::int64_t size = shard.element_bytes(), tile = kTileBytes / size;
   const std::byte* const averages = memory_of(shard.mine_average);
   at::parallel_for(0, shard.mine.count, kUpdateGrain, [&](std::int64_t begin, std::int64_t end) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
-#include "tutti/parallel/gradients/norm.h"
+#include "tutti/parallel/gradients/findings.h"
 #include "tutti/parallel/optim/shards.h"
 #include "tutti/tensor/collectives.h"
 
@@ -32,10 +32,8 @@ enum class AveragesIn {
 };
 
 // Averages one shard's gradients into its mine_average and tail_average. `number` is the shard's in the findings.
-void keep_averages(const Group& group, Shard& shard, std::span<std::byte* const> gradients, AveragesIn where,
-                   std::size_t number, GradientFindings& findings);
-// Notes this rank if the shard's gradient is not finite, before it is mixed with the peers' gradients.
-void check_own(const Group& group, const Shard& shard, std::size_t number, GradientFindings& findings);
+void keep_averages(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where, std::size_t number,
+                   GradientFindings& findings);
 
 // Which elements of a gradient that peers cannot read are averaged.
 enum class AverageOf {
@@ -43,14 +41,14 @@ enum class AverageOf {
   kWholeAsDataParallel,  // all, over the gradient, by the call that DataParallel makes: in the same order of additions
   kNothing,              // the range that it is packed in has been averaged
 };
-// keep_averages() by collectives, in two parts. Every rank calls both alike. The gradient must exist until end().
+// keep_averages() by collectives, in two parts. Every rank calls both alike. The gradient must exist until end(). On a
+// GPU the findings have the averages themselves until they are settled.
 class AverageByCollectives {
  public:
   AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, AverageOf what, std::size_t number);
   void end(GradientFindings& findings);
 
  private:
-  Group group_;
   Shard* shard_;
   std::size_t number_;
   AverageOf what_;
@@ -60,15 +58,16 @@ class AverageByCollectives {
 // Whether averages are checked while they are stepped. Weights and state of a tile that has a NaN or an infinity stay
 // as they are, and the tile is noted.
 struct StepCheck {
-  std::size_t number = 0;           // the shard's, in the findings
-  NonFiniteWatch* watch = nullptr;  // null: not checked
+  std::size_t number = 0;                // the shard's, in the findings
+  GradientFindings* findings = nullptr;  // null: not checked
 };
 
 // Averages and steps this rank's elements in one pass, and writes the new weights to the peers. Weights and gradients
 // of all ranks can be read here.
 void average_and_step(const Group& group, Shard& shard, std::span<std::byte* const> gradients, const Update& update,
                       const StepCheck& check);
-// Steps from the averages; writes the new weights to the peers where their memory can be reached.
+// Steps from the averages; writes the new weights to the peers where their memory can be reached. On a GPU nothing is
+// checked, since the host would wait for each shard: settle the findings of all averages before.
 void step_averaged(const Group& group, Shard& shard, const Update& update, const StepCheck& check);
 
 }  // namespace tutti

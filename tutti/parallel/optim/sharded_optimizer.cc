@@ -12,6 +12,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/sharded_state.h"
 #include "tutti/parallel/replicas.h"
@@ -112,14 +113,18 @@ GradientNorm ShardedOptimizer::State::clip_grad_norm(double max_norm) {
 // What all ranks have alike, the tails, the first of them counts.
 std::int64_t ShardedOptimizer::State::zero_averages() {
   std::int64_t zeros = 0;
+  std::vector<at::Tensor> others;
   const auto count = [&](const at::Tensor& averages) {
-    if (averages.numel() > 0) zeros += averages.numel() - averages.count_nonzero().item<std::int64_t>();
+    if (averages.numel() == 0) return;
+    zeros += averages.numel();
+    others.push_back(averages.count_nonzero());
   };
   for (const Shard* shard : shards()) {
     if (!shard->averaged || !shard->counts) continue;
     count(shard->mine_average);
     if (group.rank() == 0) count(shard->tail_average);
   }
+  for (const double number : values_of(others)) zeros -= std::int64_t(number);
   zeros = all_reduce(group, zeros);
   return model ? all_reduce(model, zeros) : zeros;
 }
@@ -149,7 +154,7 @@ GradientNorm ShardedOptimizer::State::clip(double max_norm) {
 void ShardedOptimizer::State::refuse_non_finite(const std::string& where, const std::string& more_hint) {
   const auto all = shards();
   const std::string sentence = non_finite_over_ranks(
-      group, model, findings.non_finite, [&](std::size_t shard) -> const std::string& { return all[shard]->name; });
+      group, model, findings, [&](std::size_t shard) -> const std::string& { return all[shard]->name; });
   if (sentence.empty()) return;
   refused = Error{
       .code = Code::kNonFinite,

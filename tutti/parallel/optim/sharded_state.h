@@ -8,7 +8,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/group.h"
-#include "tutti/parallel/gradients/norm.h"
+#include "tutti/parallel/gradients/findings.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/optim/shards.h"
 
@@ -39,7 +39,8 @@ struct ShardedOptimizer::State {
   // The same on a rank that has run out, until the others' step is over: it asks their leader what they do.
   void follow(int leader);
 
-  // Sets `refused` if a gradient is not finite. Every rank calls: a barrier. `where` continues the sentence.
+  // Settles the findings, and sets `refused` if a gradient is not finite. Every rank calls: a barrier. `where`
+  // continues the sentence.
   void refuse_non_finite(const std::string& where, const std::string& more_hint);
 
   // Counts a step of the shard, and says what it does.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/tensor/live_bytes.h"
 #include "tutti/tensor/tensor_bytes.h"
 #include "tutti/trace/region.h"
@@ -57,8 +58,7 @@ Interpreter::Interpreter(const Schedule& schedule, int rank, const std::vector<C
       kept_(chunks.size() * std::size_t(schedule.shape.microbatches)) {
   find_peers();
   find_last_backwards();
-  if (schedule.rank_of(schedule.shape.stages() - 1) == rank)
-    result_.losses.resize(std::size_t(schedule.shape.microbatches));
+  if (schedule.rank_of(schedule.shape.stages() - 1) == rank) losses_.resize(std::size_t(schedule.shape.microbatches));
   if (options.record_times) result_.times.reserve(actions_.size());
 }
 
@@ -84,6 +84,7 @@ StepResult Interpreter::run() {
   messages_.begin(schedule_.shape.stages());
   for (std::size_t i = 0; i < actions_.size(); ++i) act(i);
   messages_.finish();
+  result_.losses = values_of(losses_);
   return std::move(result_);
 }
 
@@ -184,7 +185,7 @@ void Interpreter::forward(const Action& action) {
 void Interpreter::take_loss(const Action& action, const at::Tensor& loss) {
   TUTTI_REQUIRE(loss.numel() == 1, place(action), " returned ", describe(loss),
                 " on the last stage, expected the loss, one number");
-  result_.losses[std::size_t(action.microbatch)] = loss.item<double>();
+  losses_[std::size_t(action.microbatch)] = loss.detach().reshape({});
   if (schedule_.shape.forward_only) return;
   const double weight =
       step_.weights.empty() ? 1.0 / schedule_.shape.microbatches : step_.weights[std::size_t(action.microbatch)];

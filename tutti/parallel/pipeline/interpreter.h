@@ -73,6 +73,7 @@ class Interpreter {
   std::vector<Kept> kept_;                    // by chunk and microbatch
   int kept_now_ = 0;
   std::int64_t bytes_now_ = 0;
+  std::vector<at::Tensor> losses_;  // of the microbatches, on the rank of the last stage: read at the end
   StepResult result_;
 };
 

@@ -21,6 +21,7 @@
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/compat.h"
 #include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
@@ -118,13 +119,13 @@ AttentionTransfer pass_on(const Group& group, const RingSteps& steps, const at::
   return transfer;
 }
 
-double scale_of(const AttentionCall& call, const at::Tensor& query) {
-  return call.options.scale != 0 ? call.options.scale : 1 / std::sqrt(double(query.size(3)));
+double scale_of(const AttentionOptions& options, const at::Tensor& query) {
+  return options.scale != 0 ? options.scale : 1 / std::sqrt(double(query.size(3)));
 }
 
 Attended forward_ring(const AttentionCall& call, const at::Tensor& query, const at::Tensor& key,
                       const at::Tensor& value) {
-  const RingSteps steps(call, query.size(0), scale_of(call, query));
+  const RingSteps steps(call, query.size(0), scale_of(call.options, query));
   const at::Tensor q = computed(query);
   at::Tensor both = steps.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
   Attended result;
@@ -148,7 +149,7 @@ Attended forward_ring(const AttentionCall& call, const at::Tensor& query, const 
 AttentionGradients backward_ring(const AttentionCall& call, const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, const at::Tensor& out, const at::Tensor& log_sum,
                                  const at::Tensor& out_gradient) {
-  const RingSteps steps(call, query.size(0), scale_of(call, query));
+  const RingSteps steps(call, query.size(0), scale_of(call.options, query));
   const at::Tensor q = computed(query), of_out = computed(out_gradient);
   const at::Tensor product = (computed(out) * of_out).sum(-1);
   at::Tensor both = steps.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
@@ -219,6 +220,27 @@ void require_shapes(const at::Tensor& query, const at::Tensor& key, const at::Te
                 ", expected 0 or more and less than 1");
 }
 
+// ---- LibTorch's kernels ----
+
+#if TUTTI_TORCH_AT_LEAST(2, 5)
+// Whether LibTorch has a kernel that keeps no scores. None drops by position, sees documents or takes f64. Those of f32
+// have no groups.
+bool is_fused(const at::Tensor& query, const at::Tensor& key, const AttentionOptions& options) {
+  if (!query.is_cuda() || options.dropout != 0 || options.first_seen.defined()) return false;
+  if (query.size(3) % 8 != 0 || query.size(3) > 256) return false;
+  return query.element_size() == 2 || (query.scalar_type() == at::kFloat && query.size(2) == key.size(2));
+}
+
+at::Tensor fused_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                           const AttentionOptions& options) {
+  const auto by_head = [](const at::Tensor& tensor) { return tensor.permute({1, 2, 0, 3}); };
+  return at::scaled_dot_product_attention(by_head(query), by_head(key), by_head(value), /*attn_mask=*/{},
+                                          /*dropout_p=*/0, options.causal, scale_of(options, query),
+                                          /*enable_gqa=*/query.size(2) != key.size(2))
+      .permute({2, 0, 1, 3});
+}
+#endif
+
 }  // namespace
 
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -231,6 +253,9 @@ at::Tensor ring_attention(const Group& context, const at::Tensor& query, const a
   require_shapes(query, key, value, options);
   require_memory(query, "attention: query");
   if (ranks_of(context) > 1) equal_part(query.size(0), 2, "context parallelism", "rows of a rank (in two chunks)");
+#if TUTTI_TORCH_AT_LEAST(2, 5)
+  if (ranks_of(context) == 1 && is_fused(query, key, options)) return fused_attention(query, key, value, options);
+#endif
   return autograd::apply_node<AttentionNode>({context, options}, query, key, value);
 }
 

@@ -17,10 +17,8 @@
 
 namespace tutti {
 
-using Found = NonFiniteWatch::Found;
-
 void FiniteChecks::check_own(std::size_t parameter, const at::Tensor& dense) {
-  if (!all_finite(dense)) watch_.note(group_, {parameter, group_.rank()});
+  findings_.check(dense, {parameter, group_.rank()});
 }
 
 void FiniteChecks::check_averages(std::span<const Parameter> parameters, const Bucket& bucket) {
@@ -28,16 +26,15 @@ void FiniteChecks::check_averages(std::span<const Parameter> parameters, const B
   for (const auto index : bucket.parameters) {
     const at::Tensor& average = parameters[index].given();
     const OwnPart mine = own_part(group_, average.element_size(), std::size_t(average.numel()));
-    if (!all_finite(average, std::int64_t(mine.begin), std::int64_t(mine.end - mine.begin)))
-      watch_.note(group_, {index, Found::kUnknownRank});
+    findings_.add(in_order_of_memory(average).narrow(0, std::int64_t(mine.begin), std::int64_t(mine.end - mine.begin)),
+                  {index, NonFinite::kUnknownRank});
   }
 }
 
 void FiniteChecks::check_averages_of_hook(std::span<const Parameter> parameters, const Bucket& bucket) {
   if (!is_on()) return;
-  const int rank = checks_own() ? Found::kOnTheWay : Found::kUnknownRank;
-  for (const auto index : bucket.parameters)
-    if (!all_finite(parameters[index].window)) watch_.note(group_, {index, rank});
+  const int rank = checks_own() ? NonFinite::kOnTheWay : NonFinite::kUnknownRank;
+  for (const auto index : bucket.parameters) findings_.add(parameters[index].window, {index, rank});
 }
 
 void FiniteChecks::note(std::span<const Parameter> parameters, const Bucket& bucket, const GradientRange& range,
@@ -49,7 +46,7 @@ void FiniteChecks::note(std::span<const Parameter> parameters, const Bucket& buc
     if (begin >= end) return;
     const auto* const average = static_cast<const std::byte*>(tile.average) + (begin - first) * size;
     if (comm::all_finite(tile.dtype, average, end - begin)) return;
-    watch_.note(group_, {parameter, rank_of_non_finite(tile.dtype, tile.gradients, begin - first, end - begin)});
+    findings_.note({parameter, rank_of_non_finite(tile.dtype, tile.gradients, begin - first, end - begin)});
   };
   if (range.parameter) return check(*range.parameter, 0, range.bytes.count);
   for (const auto index : bucket.parameters) {
@@ -63,12 +60,12 @@ void FiniteChecks::note(std::span<const Parameter> parameters, const Bucket& buc
 bool FiniteChecks::decide(std::span<const Parameter> parameters, Give give) {
   auto found = [&] {
     const GroupRegion region(group_, "wait for peers");
-    return watch_.agree(group_);
+    return findings_.agree(group_);
   }();
-  watch_.begin_step();
+  findings_ = {};
   if (!found) return false;
   const Parameter& parameter = parameters[found->parameter];
-  if (found->rank == Found::kUnknownRank) found->rank = rank_of_kept_gradient(found->parameter, parameter, give);
+  if (found->rank == NonFinite::kUnknownRank) found->rank = rank_of_kept_gradient(found->parameter, parameter, give);
   found_ = NonFiniteGradient{parameter.name, found->rank};
   return true;
 }
@@ -76,12 +73,12 @@ bool FiniteChecks::decide(std::span<const Parameter> parameters, Give give) {
 // Every rank calls.
 int FiniteChecks::rank_of_kept_gradient(std::size_t index, const Parameter& parameter, Give give) const {
   const auto& gradient = parameter.tensor.grad();
-  if (!parameter.window.defined() || parameter.is_view) return Found::kUnknownRank;
-  NonFiniteWatch own;
+  if (!parameter.window.defined() || parameter.is_view) return NonFinite::kUnknownRank;
+  GradientFindings own;
   if (give == Give::kGradients && gradient.defined() && !at::isfinite(gradient).all().item<bool>())
-    own.note(group_, {index, group_.rank()});
+    own.note({index, group_.rank()});
   const auto maker = own.agree(group_);
-  return maker ? maker->rank : Found::kOnTheWay;
+  return maker ? maker->rank : NonFinite::kOnTheWay;
 }
 
 }  // namespace tutti

@@ -6,11 +6,11 @@
 #include "tutti/parallel/data_parallel/options.h"
 #include "tutti/parallel/data_parallel/reducer/parts.h"
 #include "tutti/parallel/gradients/average_tiles.h"
-#include "tutti/parallel/gradients/finite.h"
+#include "tutti/parallel/gradients/findings.h"
 
 namespace tutti {
 
-// One thread at a time.
+// One thread at a time. Only decide() waits for a GPU, once.
 class FiniteChecks {
  public:
   FiniteChecks(const Group& group, FiniteCheck check) : group_(group), check_(check) {}
@@ -39,7 +39,7 @@ class FiniteChecks {
 
   Group group_;
   FiniteCheck check_;
-  NonFiniteWatch watch_;
+  GradientFindings findings_;
   std::optional<NonFiniteGradient> found_;
 };
 

@@ -196,9 +196,9 @@ void Reducer::State::throw_non_finite() const {
   const auto& non_finite = finite.found();
   std::string what = "the gradient of " + non_finite->parameter;
   std::string look;
-  if (non_finite->rank == NonFiniteWatch::Found::kOnTheWay) {
+  if (non_finite->rank == NonFinite::kOnTheWay) {
     what += " overflowed while it was averaged";
-  } else if (non_finite->rank == NonFiniteWatch::Found::kUnknownRank) {
+  } else if (non_finite->rank == NonFinite::kUnknownRank) {
     what = "the average of " + what + " holds NaN or infinity";
     look = "; FiniteCheck::kThrow looks at each rank's own before it is averaged, and names the rank";
   } else {
