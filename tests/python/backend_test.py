@@ -5,7 +5,6 @@
 
 import datetime
 import os
-import signal
 import time
 
 import torch

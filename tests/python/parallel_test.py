@@ -18,7 +18,7 @@ from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -275,7 +275,13 @@ def three_threads_use_a_group_each(rank, ranks):
 @test(3)
 def destroyed_groups_leave_nothing_behind(rank, ranks):
     def held():
-        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        with open("/proc/self/status") as status:
+            shared = next(int(line.split()[1]) for line in status if line.startswith("RssShmem:"))
+        return {
+            "descriptors": len(os.listdir("/proc/self/fd")),
+            "threads": len(os.listdir("/proc/self/task")),
+            "MiB shared": shared / 1024,
+        }
 
     for turn in range(50):
         members = [r for r in range(ranks) if r != turn % ranks]
@@ -288,7 +294,7 @@ def destroyed_groups_leave_nothing_behind(rank, ranks):
         if turn == 10:
             before = held()
     after = held()
-    assert after[0] <= before[0] + 2 and after[1] <= before[1] + 2, (before, after)  # descriptors, threads
+    assert all(after[name] <= before[name] + 2 for name in after), (before, after)
 
 
 def fails_with(call, *words):

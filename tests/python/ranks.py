@@ -11,7 +11,6 @@ import tempfile
 import time
 import traceback
 
-import torch
 import torch.distributed as dist
 
 import tutti
