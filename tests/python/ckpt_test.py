@@ -115,8 +115,8 @@ def fail_and_save_again(folder):
         assert "enable_plan_caching=False" in str(error), error
 
 
-def start(rank, act, ranks, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/{act.__name__}-{ranks}", rank=rank, world_size=ranks)
+def start(rank, act, ranks, folder, backend):
+    dist.init_process_group(backend, init_method=f"file://{folder}/{act.__name__}-{ranks}", rank=rank, world_size=ranks)
     act(folder)
     dist.destroy_process_group()
 
@@ -125,17 +125,17 @@ class Dcp(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        mp.spawn(start, (save, 2, cls.folder.name), nprocs=2)
+        mp.spawn(start, (save, 2, cls.folder.name, "tutti"), nprocs=2)
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
 
     def test_another_number_of_ranks_loads_what_torchs_own_storage_holds(self):
-        mp.spawn(start, (load, 3, self.folder.name), nprocs=3)
+        mp.spawn(start, (load, 3, self.folder.name, "tutti"), nprocs=3)
 
     def test_a_save_that_failed_leaves_nothing_behind(self):
-        mp.spawn(start, (fail_and_save_again, 2, self.folder.name), nprocs=2)
+        mp.spawn(start, (fail_and_save_again, 2, self.folder.name, "gloo"), nprocs=2)
 
     def test_the_cpp_program_finds_no_error(self):
         checked = program("ckpt", "verify", self.folder.name + "/tutti")
