@@ -72,7 +72,7 @@ class TorchWork final : public c10d::Work {
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return submitted_->future(); }
   std::uint64_t getSequencenumber() const override { return sequence_; }
-  std::chrono::milliseconds getTimeout() const override { return limit_; }
+  std::chrono::milliseconds getTimeout() const { return limit_; }  // overrides from torch 2.14 on
 
  private:
   std::shared_ptr<Submitted> submitted_;

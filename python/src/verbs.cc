@@ -1,6 +1,7 @@
 // The verbs of the backend: each checks its tensors and becomes Requests.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/version.h>
 
 #include <algorithm>
 
@@ -11,6 +12,12 @@ namespace tutti::python {
 using std::chrono::milliseconds;
 
 namespace {
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 14
+constexpr auto kAllGatherIntoTensorCoalesced = c10d::OpType::ALLGATHER_COALESCED;
+#else
+constexpr auto kAllGatherIntoTensorCoalesced = c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED;
+#endif
 
 const at::Tensor& only(const Tensors& tensors) {
   TORCH_CHECK(tensors.size() == 1, "tutti: requires a single tensor, got ", tensors.size());
@@ -194,7 +201,7 @@ TuttiBackend::WorkHandle TuttiBackend::_allgather_base(at::Tensor& output, at::T
 
 TuttiBackend::WorkHandle TuttiBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                        const c10d::AllgatherOptions& options) {
-  auto call = std::make_unique<Call>(c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather", inputs);
+  auto call = std::make_unique<Call>(kAllGatherIntoTensorCoalesced, "tutti:all_gather", inputs);
   TORCH_CHECK(outputs.size() == inputs.size(), "tutti: all_gather: ", outputs.size(), " outputs for ", inputs.size(),
               " inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) add_all_gather_single(*call, outputs[i], inputs[i]);
