@@ -1,5 +1,6 @@
 // A rank leaves while others count on it: in peace, driven out by an exception, without a word; and what becomes of
 // calls under way when the handles go.
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 
@@ -56,6 +57,21 @@ TEST_P(Leaving, ByExit) {
   EXPECT_THAT(cause, HasSubstr("rank " + std::to_string(leaver_) + " "));
   EXPECT_THAT(cause, AnyOf(HasSubstr("ended without leaving"), HasSubstr("closed the connection"),
                            HasSubstr("broke the connection")));
+}
+
+// Rank 0 serves the store, and hears of the loss from rank 1 only.
+TEST_P(Leaving, ALostRankIsNotWaitedFor) {
+  if (!way_.processes || size_ < 3) return;
+  const auto outcomes = run_world(
+      way_, size_,
+      [&](Group& world) {
+        barrier(world);
+        if (world.rank() == leaver_) ::raise(SIGKILL);
+        float word = 0;
+        expect_failure(world, [&] { recv(world, std::span(&word, 1), world.rank() == 1 ? leaver_ : 1); });
+      },
+      {.leave_timeout = 1000, .environment = by_hand()});
+  expect_one_cause(outcomes, leaver_);
 }
 
 // The buffers are freed after the exception has passed the Work: nobody writes to them any more (AddressSanitizer

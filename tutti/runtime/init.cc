@@ -348,14 +348,14 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
   return [p = process.get(), serves, n = int(process->world.size()), rank = process->rank] {
     if (!p->store || p->has_fault()) return;
     if (!serves) {
-      (void)p->store->set("goodbye/" + std::to_string(rank), "");  // fails if the store is gone
+      (void)p->store->set(Process::goodbye_key(rank), "");  // fails if the store is gone
       return;
     }
     const std::vector<int> lost = p->lost_ranks();
     std::vector<std::string> keys;
     for (int r = 0; r < n; ++r)
       if (r != rank && std::find(lost.begin(), lost.end(), r) == lost.end())
-        keys.push_back("goodbye/" + std::to_string(r));
+        keys.push_back(Process::goodbye_key(r));
     if (!keys.empty())
       (void)p->store->wait(keys, Deadline::after(p->farewell_timeout));  // late ranks have had their time
   };

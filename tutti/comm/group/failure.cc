@@ -78,9 +78,11 @@ void Failure::conclude() {
     if (error.code == Code::kTimeout) diagnosis_.add_silent(error);
     if (is_peer_known && !peers_.is_here(error.peer)) peers_.add_note_of_leaving(error);
   }
-  if (is_peer_known) process_.lost(spec_.global_ranks[std::size_t(error.peer)]);
+  const int lost = is_peer_known ? spec_.global_ranks[std::size_t(error.peer)] : -1;
+  if (is_peer_known) process_.lost(lost);
   if (process_.page && trouble.evidence == Process::Evidence::kEcho) process_.page->set_echoes();
   error.cause = process_.root_cause(error, spec_.id, *trouble.evidence);
+  if (is_peer_known) process_.leave_for(lost);
   const Status status(error);
   hooks_.end(status);
   {

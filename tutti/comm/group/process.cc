@@ -77,6 +77,10 @@ void Process::lost(int global_rank) {
   if (std::find(lost_.begin(), lost_.end(), global_rank) == lost_.end()) lost_.push_back(global_rank);
 }
 
+void Process::leave_for(int lost_rank) {
+  if (store && !serves_store) (void)store->set(goodbye_key(lost_rank), "");
+}
+
 std::vector<int> Process::lost_ranks() const {
   MutexLock lock(fault_mutex_);
   return lost_;

@@ -91,7 +91,11 @@ struct Process {
   std::string root_cause(const Error& mine, std::uint64_t group, Evidence evidence);
   // Notes that a rank is gone, so that its goodbye is not waited for.
   void lost(int global_rank);
+  // What a rank sets in the store when it leaves. The rank that serves the store waits for that of every other rank.
+  static std::string goodbye_key(int global_rank) { return "goodbye/" + std::to_string(global_rank); }
   std::vector<int> lost_ranks() const;
+  // Says goodbye for a lost rank: the rank that serves the store may know of the loss from this rank alone.
+  void leave_for(int lost_rank);
   // Writes the flight record, if there is one; one that cannot be written is logged.
   void write_flight(trace::FlightRecorder::Why why, const std::string& reason);
   // The launcher or another rank reports a fault. Ends every group.
