@@ -62,15 +62,15 @@ TEST_P(Leaving, ByExit) {
 // Rank 0 serves the store, and hears of the loss from rank 1 only.
 TEST_P(Leaving, ALostRankIsNotWaitedFor) {
   if (!way_.processes || size_ < 3) return;
-  const auto outcomes = run_world(
-      way_, size_,
-      [&](Group& world) {
-        barrier(world);
-        if (world.rank() == leaver_) ::raise(SIGKILL);
-        float word = 0;
-        expect_failure(world, [&] { recv(world, std::span(&word, 1), world.rank() == 1 ? leaver_ : 1); });
-      },
-      {.leave_timeout = 1000, .environment = by_hand()});
+  const auto outcomes =
+      run_world(way_, size_,
+                [&](Group& world) {
+                  barrier(world);
+                  if (world.rank() == leaver_) ::raise(SIGKILL);
+                  float word = 0;
+                  expect_failure(world, [&] { recv(world, std::span(&word, 1), world.rank() == 1 ? leaver_ : 1); });
+                },
+                {.leave_timeout = 1000, .environment = by_hand()});
   expect_one_cause(outcomes, leaver_);
 }
 
