@@ -1,6 +1,6 @@
-// What rank 0 leaves is one note. The other ranks of its machine dial the Unix socket; all others try its addresses, of
-// which those of a bridge or a second network lead nowhere. The address that led somewhere is then that of rank 0's
-// machine for everybody.
+// What rank 0 leaves is one note, which it replaces by its error if it gives up. The other ranks of its machine dial the
+// Unix socket; all others try its addresses, of which those of a bridge or a second network lead nowhere. The address
+// that led somewhere is then that of rank 0's machine for everybody.
 #include "tutti/rendezvous/foreign.h"
 
 #include <algorithm>
@@ -42,6 +42,7 @@ std::string encode_note(const Note& note) {
 Result<Note> decode_note(const std::string& text) {
   try {
     const auto json = nlohmann::json::parse(text);
+    if (json.contains("detail")) return decode_trouble(text);
     return Note{.job = json.at("job"),
                 .secret = json.at("secret"),
                 .machine = json.at("machine"),
@@ -177,7 +178,7 @@ Result<ReachedStore> reached_by(std::unique_ptr<TcpStore> store) {
 }
 
 Result<ReachedStore> dial(const Note& note, const transport::Credentials& credentials, const ForeignWorld& world,
-                          Deadline deadline) {
+                          Deadline deadline, const std::function<Status()>& has_given_up) {
   if (note.machine == machine_id()) {  // fails in a container with a network of its own
     auto here = TcpStore::connect(TUTTI_TRY(transport::parse_address(note.unix_socket)), credentials, world.rank,
                                   deadline.at_most(kOneAddress));
@@ -193,6 +194,7 @@ Result<ReachedStore> dial(const Note& note, const transport::Credentials& creden
     auto store = TcpStore::connect(address, credentials, world.rank, deadline.at_most(kOneAddress));
     if (store.ok()) return reached_by(*std::move(store));
     last = store.error();
+    if (const Status status = has_given_up(); !status.ok()) return status;
   }
   last->detail += "; rank 0 may be reached at " + tutti::join(note.addresses, ", ");
   last->hint = "set TUTTI_IFACE on rank 0 to the interface or subnet that the other machines reach";
@@ -231,7 +233,8 @@ Result<Membership> join_through(const ForeignStore& store, const ForeignWorld& w
       const auto note = wait_for_note(store, arrivals, deadline);
       if (!note.ok()) return explained(note.error());
       member.credentials = {.secret = transport::Secret::from_text(note->secret), .job = note->job};
-      reached = dial(*note, member.credentials, world, deadline);
+      reached = dial(*note, member.credentials, world, deadline,
+                     [&]() -> Status { return decode_note(store.get(arrivals.note_key(), kOneAddress)).status(); });
     } catch (const std::exception& thrown) {
       return explained(trouble_of(world, thrown));
     }
@@ -260,6 +263,10 @@ Result<Membership> join_through(const ForeignStore& store, const ForeignWorld& w
   if (!all.ok()) {
     Error error = all.error();
     if (error.code == Code::kTimeout) error.hint = "does every rank use the backend tutti? " + error.hint;
+    try {
+      if (world.rank == 0) store.set(arrivals.note_key(), encode_trouble(error));
+    } catch (const std::exception&) {  // a rank that comes later waits in vain, then
+    }
     return explained(std::move(error));
   }
   if (const Status same = check_builds(*all, env("TUTTI_MIXED_BUILDS").value_or("0") == "1"); !same.ok())

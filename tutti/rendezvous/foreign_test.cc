@@ -120,7 +120,7 @@ TEST(JoinThrough, RanksThatDoNotComeAreNamed) {
   EXPECT_EQ(alone.error().code, Code::kTimeout);
   EXPECT_EQ(alone.error().rank, 1);
   EXPECT_THAT(alone.error().detail, HasSubstr("ranks 0, 3 of 4 did not join"));
-  EXPECT_THAT(alone.error().hint, HasSubstr("does every rank use the backend tutti?"));
+  EXPECT_THAT(alone.error().hint, HasSubstr("does every rank use the backend tutti"));
 }
 
 TEST(JoinThrough, ARankWithTheOtherBackendIsNamed) {
@@ -139,6 +139,20 @@ TEST(JoinThrough, ARankWithTheOtherBackendIsNamed) {
     EXPECT_EQ(joined.error().code, Code::kMismatch);
     EXPECT_THAT(joined.error().detail, HasSubstr("rank " + std::to_string(wrong) + " uses the backend gloo"));
   }
+}
+
+TEST(JoinThrough, ARankThatComesAfterRank0HasGivenUpGetsItsError) {
+  OtherLibrary library;
+  const auto join = [&](int rank, Duration timeout) {
+    return join_through(library.store(), {.rank = rank, .world_size = 3, .name = "w", .library = "torch"}, timeout);
+  };
+  ASSERT_FALSE(join(0, 100ms).ok());
+  const auto begin = now();
+  const auto late = join(1, 60s);
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code, Code::kTimeout) << to_string(late.error());
+  EXPECT_THAT(late.error().detail, HasSubstr("of 3 did not join"));
+  EXPECT_LT(now() - begin, 30s);
 }
 
 TEST(JoinThrough, EntriesOfAnEarlierTimeWithTheOtherBackendAreNoError) {
