@@ -42,7 +42,7 @@ def register() -> None:
         "tutti",
         _create,
         extended_api=True,
-        devices=["cpu"],
+        devices=["cpu", "cuda"],
     )
 
 
