@@ -4,6 +4,7 @@
 """
 
 import datetime
+import glob
 import json
 import os
 import signal
@@ -75,6 +76,8 @@ def run(name):
                 wrong.append(f"rank {rank} ended with {process.exitcode}")
         while not errors.empty():
             wrong.append("rank %d: %s" % errors.get())
+    for left in glob.glob(os.environ.get("TMPDIR", "/tmp") + f"/tutti-*-{os.getpid()}*"):
+        os.remove(left)  # stores of worlds that never were
     return wrong
 
 
@@ -616,6 +619,15 @@ def coalescing_takes_the_synchronous_calls_of_its_thread(rank, ranks):
     work.wait()
     assert [tensor.tolist() for tensor in tensors] == [[1.0, 1.0]] * 2, tensors
     assert other == ["has failed"]
+
+
+@test(2)
+def the_backend_is_for_tensors_of_both_devices(rank, ranks):
+    assert dist.get_backend_config() == "cpu:tutti,cuda:tutti", dist.get_backend_config()
+    objects = [None] * ranks
+    dist.all_gather_object(objects, rank)  # on the CPU
+    dist.barrier()
+    assert objects == list(range(ranks))
 
 
 @test(2)
