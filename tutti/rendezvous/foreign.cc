@@ -1,6 +1,6 @@
-// What rank 0 leaves is one note, which it replaces by its error if it gives up. The other ranks of its machine dial the
-// Unix socket; all others try its addresses, of which those of a bridge or a second network lead nowhere. The address
-// that led somewhere is then that of rank 0's machine for everybody.
+// What rank 0 leaves is one note, which it replaces by its error if it gives up. The other ranks of its machine dial
+// the Unix socket; all others try its addresses, of which those of a bridge or a second network lead nowhere. The
+// address that led somewhere is then that of rank 0's machine for everybody.
 #include "tutti/rendezvous/foreign.h"
 
 #include <algorithm>
