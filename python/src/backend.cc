@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tutti/base/deadline.h"
+#include "tutti/base/env.h"
 #include "tutti/runtime/init.h"
 
 namespace tutti::python {
@@ -13,6 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr const char* kShutDown = "tutti: this process group was shut down";
 constexpr Duration kLongestFarewell = std::chrono::seconds(10);  // for calls under way at a shutdown
 
 // Python code may wait for the GIL while this thread blocks.
@@ -26,18 +28,31 @@ class WithoutGil {
   std::optional<pybind11::gil_scoped_release> released_;
 };
 
+// The texts of PyTorch's errors contain the C++ stack.
+template <class Act>
+auto without_stack(Act act) {
+  try {
+    return act();
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
+}
+
 rendezvous::ForeignStore store_of(const c10::intrusive_ptr<c10d::Store>& store) {
   return {.set =
               [store](const std::string& key, const std::string& value) {
-                store->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+                without_stack([&] { store->set(key, std::vector<std::uint8_t>(value.begin(), value.end())); });
               },
           .get =
               [store](const std::string& key, Duration limit) {
-                store->wait({key}, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(limit)));
-                const std::vector<std::uint8_t> value = store->get(key);
-                return std::string(value.begin(), value.end());
+                return without_stack([&] {
+                  store->wait({key}, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(limit)));
+                  const std::vector<std::uint8_t> value = store->get(key);
+                  return std::string(value.begin(), value.end());
+                });
               },
-          .add = [store](const std::string& key) { return store->add(key, 1); }};
+          .add = [store](const std::string& key) { return without_stack([&] { return store->add(key, 1); }); },
+          .has = [store](const std::string& key) { return without_stack([&] { return store->check({key}); }); }};
 }
 
 // That of torch's default group, within which the other groups are made.
@@ -59,10 +74,14 @@ c10::intrusive_ptr<TuttiBackend> TuttiBackend::create(const c10d::DistributedBac
     return c10::make_intrusive<TuttiBackend>(or_raise(parent->group().group_of_members(ranks, name, timeout)), timeout);
   // The default group, or a group beside a default group of another backend, which is a world of its own.
   auto made = c10::make_intrusive<TuttiBackend>(
-      or_raise(init_as_guest(
-          store_of(options.store),
-          {.rank = options.group_rank, .world_size = options.group_size, .name = name, .library = "torch.distributed"},
-          {.join_timeout = timeout, .collective_timeout = timeout})),
+      or_raise(init_as_guest(store_of(options.store),
+                             {.rank = options.group_rank,
+                              .world_size = options.group_size,
+                              .name = name,
+                              .library = "torch.distributed",
+                              .other_backend = "gloo",
+                              .other_key = "0/"},
+                             {.join_timeout = timeout, .collective_timeout = timeout})),
       timeout);
   if (ranks.empty()) {
     const MutexLock lock(world_mutex);
@@ -85,7 +104,7 @@ Group TuttiBackend::group_or_none() const {
 
 Group TuttiBackend::group() const {
   Group group = group_or_none();
-  TORCH_CHECK(group, "tutti: this process group was shut down");
+  TORCH_CHECK(group, kShutDown);
   return group;
 }
 
@@ -103,8 +122,18 @@ c10d::ErrorType TuttiBackend::getError() {
 
 void TuttiBackend::abort() {
   const WithoutGil without_gil;
+  hooks_->failed.run();
   group().abort({.code = Code::kAborted, .detail = "torch.distributed aborted the group"});
 }
+
+#if TORCH_VERSION_MINOR >= 15
+// The hook of PyTorch's flight recorder writes a file into the user's home when a call fails, which the user has to ask
+// for.
+bool TuttiBackend::supportsAbortHooks() const {
+  const auto wants = env("TORCH_FR_DUMP_ON_TIMEOUT").value_or("");
+  return env("TORCH_FR_DUMP_TEMP_FILE") || wants == "1" || wants == "true";
+}
+#endif
 
 void TuttiBackend::shutdown() {
   {
@@ -146,22 +175,24 @@ c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(const c10::intrusive_ptr<c
 
 void TuttiBackend::startCoalescing() {
   const MutexLock lock(mutex_);
-  coalesced_.emplace();
+  coalesced_[std::this_thread::get_id()].clear();  // an exception may have skipped the last endCoalescing()
 }
 
-// The calls have been submitted one after another: this is their common end.
+// The calls of this thread have been submitted one after another, also those that are not asynchronous: this is their
+// common end.
 TuttiBackend::WorkHandle TuttiBackend::endCoalescing() {
   std::vector<std::shared_ptr<Submitted>> calls;
   {
     const MutexLock lock(mutex_);
-    TORCH_CHECK(coalesced_, "tutti: endCoalescing() without startCoalescing()");
-    calls = *std::exchange(coalesced_, std::nullopt);
+    auto of_thread = coalesced_.extract(std::this_thread::get_id());
+    TORCH_CHECK(of_thread, "tutti: endCoalescing() without startCoalescing() of the same thread");
+    calls = std::move(of_thread.mapped());
   }
   auto call = std::make_unique<Call>(c10d::OpType::COALESCED, "tutti:coalesced", Tensors());
   for (const auto& one : calls)
     call->results.insert(call->results.end(), one->call().results.begin(), one->call().results.end());
-  auto handle = c10::make_intrusive<TorchWork>(rank_, *call, sequence_.load(), timeout_.load());
-  handle->begin(std::make_shared<Submitted>(std::move(call), std::move(calls), handle->end_of_profile()));
+  auto handle = c10::make_intrusive<TorchWork>(rank_, *call, sequence_.load(), timeout_.load(), hooks_);
+  handle->begin(std::make_shared<Submitted>(std::move(call), std::move(calls), handle->on_end()));
   return handle;
 }
 
@@ -171,24 +202,32 @@ milliseconds TuttiBackend::limit_of(milliseconds given) const {
 
 TuttiBackend::WorkHandle TuttiBackend::start(CallOwner call, bool asynchronous, milliseconds limit,
                                              bool is_collective) {
-  const Group group = this->group();
+  Group group;
+  {
+    const MutexLock lock(mutex_);
+    group = group_;
+    asynchronous = asynchronous || coalesced_.contains(std::this_thread::get_id());
+  }
+  TORCH_CHECK(group, kShutDown);
+  call->place_requests();
   limit = limit_of(limit);
   for (Request& request : call->requests) request.limit = std::max(limit, milliseconds(1));
   const std::uint64_t sequence = is_collective ? ++sequence_ : sequence_.load();
-  auto handle = c10::make_intrusive<TorchWork>(rank_, *call, sequence, limit);
+  auto handle = c10::make_intrusive<TorchWork>(rank_, *call, sequence, limit, hooks_);
   if (!asynchronous && call->requests.size() == 1) {
     const Status status = group.run(call->requests.front());
-    auto ended = std::make_shared<Submitted>(std::move(call), status, handle->end_of_profile());
+    auto ended = std::make_shared<Submitted>(std::move(call), status, handle->on_end());
     handle->begin(std::move(ended));
     sweep();
     return handle;
   }
   sweep();
   Works works = group.submit(std::span<const Request>(call->requests));
-  auto submitted = std::make_shared<Submitted>(std::move(call), std::move(works), handle->end_of_profile());
+  auto submitted = std::make_shared<Submitted>(std::move(call), std::move(works), handle->on_end());
   handle->begin(submitted);
   const MutexLock lock(mutex_);
-  if (coalesced_) coalesced_->push_back(submitted);
+  if (const auto of_thread = coalesced_.find(std::this_thread::get_id()); of_thread != coalesced_.end())
+    of_thread->second.push_back(submitted);
   under_way_.push_back(std::move(submitted));
   return handle;
 }
@@ -204,12 +243,6 @@ void TuttiBackend::sweep() {
     under_way_.erase(first, under_way_.end());
   }
   for (const auto& call : ended) call->complete();
-}
-
-TuttiBackend::WorkHandle TuttiBackend::already_done(CallOwner call) {
-  auto handle = c10::make_intrusive<TorchWork>(rank_, *call, ++sequence_, timeout_.load());
-  handle->begin(std::make_shared<Submitted>(std::move(call), Status(), handle->end_of_profile()));
-  return handle;
 }
 
 at::Tensor TuttiBackend::allocateTensor(long elements, at::TensorOptions options) {

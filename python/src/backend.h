@@ -1,6 +1,10 @@
 #pragma once
 // The backend "tutti" of torch.distributed: each verb becomes one or several Requests of a Group.
+#include <torch/version.h>
+
 #include <atomic>
+#include <map>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -31,6 +35,18 @@ class TuttiBackend final : public c10d::Backend {
   void shutdown() override;
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
+#if TORCH_VERSION_MINOR >= 15  // for its flight recorder
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override {
+    hooks_->ended_well.add(id, [hook = std::move(hook)](std::uint64_t key) { hook({.completionKey = key}); });
+  }
+  void unregisterCompletionHook(std::int64_t id) override { hooks_->ended_well.remove(id); }
+  bool supportsAbortHooks() const override;
+#endif
+#ifdef C10D_BACKEND_HAS_HOOKS
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override { hooks_->failed.add(id, std::move(hook)); }
+  void unregisterAbortHook(std::int64_t id) override { hooks_->failed.remove(id); }
+#endif
   void startCoalescing() override;
   WorkHandle endCoalescing() override;
 
@@ -46,6 +62,11 @@ class TuttiBackend final : public c10d::Backend {
   WorkHandle allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& options) override;
   WorkHandle gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkHandle gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options)
+#if TORCH_VERSION_MINOR >= 14
+      override
+#endif
+      ;
   WorkHandle scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
   WorkHandle reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                             const c10d::ReduceScatterOptions& options) override;
@@ -75,25 +96,26 @@ class TuttiBackend final : public c10d::Backend {
   template <class OptionsOfVerb>
   WorkHandle start(CallOwner call, const OptionsOfVerb& options);
   WorkHandle start(CallOwner call, bool asynchronous, std::chrono::milliseconds limit, bool is_collective);
-  WorkHandle already_done(CallOwner call);
   WorkHandle receive(CallOwner call, Tensors& tensors, int peer, int tag);
   void add_all_reduce(Call& call, const at::Tensor& tensor, const c10d::ReduceOp& op);
   void add_all_gather(Call& call, const Tensors& outputs, const at::Tensor& input);
   void add_all_gather_single(Call& call, const at::Tensor& output, const at::Tensor& input);
   void add_reduce_scatter_single(Call& call, const at::Tensor& output, const at::Tensor& input,
                                  const c10d::ReduceOp& op);
+  void require_same_own_part(const Request& all_to_all) const;
   std::vector<std::size_t> splits_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) const;
   void sweep();
   void leave();
 
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
+  const std::shared_ptr<HooksOfCalls> hooks_ = std::make_shared<HooksOfCalls>();
   mutable Mutex mutex_;
   Group group_ TUTTI_GUARDED_BY(mutex_);  // empty after shutdown()
   // Keeps the buffers, whatever becomes of the handles.
   std::vector<std::shared_ptr<Submitted>> under_way_ TUTTI_GUARDED_BY(mutex_);
-  // Between startCoalescing() and endCoalescing().
-  std::optional<std::vector<std::shared_ptr<Submitted>>> coalesced_ TUTTI_GUARDED_BY(mutex_);
+  // Of the threads that are between startCoalescing() and endCoalescing().
+  std::map<std::thread::id, std::vector<std::shared_ptr<Submitted>>> coalesced_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti::python

@@ -36,13 +36,6 @@ std::optional<DType> dtype_of(at::ScalarType type) {
   }
 }
 
-void require_dense_on_cpu(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.layout() == at::kStrided, "tutti: the tensor is ", tensor.layout(),
-              ": only all_reduce takes sparse tensors");
-  TORCH_CHECK(tensor.device().is_cpu(), "tutti: the tensor is on ", tensor.device(),
-              ", and the backend tutti is for CPU tensors: for both, use init_process_group(\"cpu:tutti,cuda:nccl\")");
-}
-
 }  // namespace
 
 // PyTorch's tests look for the words "Timed out" between spaces, and programs do too.
@@ -53,13 +46,11 @@ void raise(const Error& error) {
 }
 
 Elements elements_of(const at::Tensor& tensor) {
-  require_dense_on_cpu(tensor);
   if (const auto dtype = dtype_of(tensor.scalar_type())) return {*dtype, 1};
   return {DType::kU8, std::size_t(tensor.element_size())};
 }
 
 DType reduced_type_of(const at::Tensor& tensor) {
-  require_dense_on_cpu(tensor);
   const auto dtype = dtype_of(tensor.scalar_type());
   TORCH_CHECK(dtype, "tutti: Invalid scalar type ", tensor.scalar_type(), ": it cannot be reduced");
   return *dtype;
@@ -106,6 +97,12 @@ Reduction reduction_of(const c10d::ReduceOp& op) {
     default:
       TORCH_CHECK(false, "tutti: this ReduceOp is not supported");
   }
+}
+
+void require_type(const char* verb, const at::Tensor& tensor, at::ScalarType type) {
+  TORCH_CHECK(tensor.scalar_type() == type, "tutti: ", verb, ": Invalid tensor type: a tensor is ",
+              tensor.scalar_type(), ", and others of this call are ", type,
+              ": give all tensors of a call the same dtype");
 }
 
 bool are_adjacent(const Tensors& tensors) {

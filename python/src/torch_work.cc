@@ -57,7 +57,7 @@ void Submitted::settle(Status status) {
     settled_.store(true);
     future = future_;
   }
-  if (on_end_) on_end_();
+  if (on_end_) on_end_(status_);
   if (future) fulfil(*future);
 }
 
@@ -83,7 +83,8 @@ c10::intrusive_ptr<c10::ivalue::Future> Submitted::future() {
   {
     const MutexLock lock(mutex_);
     if (future_) return future_;
-    future_ = future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future_ = future =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), call_->devices());
     if (settled_.load()) {
       fulfil(*future);
       return future;
@@ -104,6 +105,21 @@ c10::intrusive_ptr<c10::ivalue::Future> Submitted::future() {
   }
   if (works.empty()) complete();
   return future;
+}
+
+std::uint64_t TorchWork::next_key() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+Submitted::OnEnd TorchWork::on_end() const {
+  return [end_profile = recordFunctionEndCallback_, hooks = hooks_, key = key_](const Status& status) {
+    if (end_profile) end_profile();
+    if (status.ok())
+      hooks->ended_well.run(key);
+    else
+      hooks->failed.run();
+  };
 }
 
 bool TorchWork::isCompleted() {

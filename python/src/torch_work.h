@@ -1,11 +1,13 @@
 #pragma once
 // The handle that torch.distributed gets of a call.
 #include <ATen/core/ivalue.h>
+#include <torch/version.h>
 
 #include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "call.h"
+#include "hooks.h"
 #include "tutti/base/mutex.h"
 #include "tutti/comm/work.h"
 
@@ -15,13 +17,14 @@ namespace tutti::python {
 // whose handle was dropped. Threads: any.
 class Submitted : public std::enable_shared_from_this<Submitted> {
  public:
-  Submitted(std::unique_ptr<Call> call, Works works, std::function<void()> on_end)
+  using OnEnd = std::function<void(const Status&)>;  // once, without a lock
+  Submitted(std::unique_ptr<Call> call, Works works, OnEnd on_end)
       : call_(std::move(call)), works_(std::move(works)), on_end_(std::move(on_end)) {}
   // One that consists of other calls.
-  Submitted(std::unique_ptr<Call> call, std::vector<std::shared_ptr<Submitted>> parts, std::function<void()> on_end)
+  Submitted(std::unique_ptr<Call> call, std::vector<std::shared_ptr<Submitted>> parts, OnEnd on_end)
       : call_(std::move(call)), parts_(std::move(parts)), on_end_(std::move(on_end)) {}
   // One that has ended.
-  Submitted(std::unique_ptr<Call> call, Status status, std::function<void()> on_end)
+  Submitted(std::unique_ptr<Call> call, Status status, OnEnd on_end)
       : call_(std::move(call)), on_end_(std::move(on_end)) {
     settle(std::move(status));
   }
@@ -45,7 +48,7 @@ class Submitted : public std::enable_shared_from_this<Submitted> {
   const std::unique_ptr<Call> call_;
   const Works works_;
   const std::vector<std::shared_ptr<Submitted>> parts_;
-  const std::function<void()> on_end_;  // of the profiler
+  const OnEnd on_end_;
   std::atomic<bool> settled_{false};
   Status status_;
   Mutex mutex_;
@@ -54,30 +57,39 @@ class Submitted : public std::enable_shared_from_this<Submitted> {
 
 class TorchWork final : public c10d::Work {
  public:
-  TorchWork(int rank, const Call& call, std::uint64_t sequence, std::chrono::milliseconds limit)
+  TorchWork(int rank, const Call& call, std::uint64_t sequence, std::chrono::milliseconds limit,
+            std::shared_ptr<const HooksOfCalls> hooks)
       : c10d::Work(rank, call.type, call.title,
                    call.inputs.empty() ? std::nullopt : std::optional<Tensors>(call.inputs)),
         sequence_(sequence),
-        limit_(limit) {}
+        limit_(limit),
+        hooks_(std::move(hooks)) {}
   void begin(std::shared_ptr<Submitted> submitted) { submitted_ = std::move(submitted); }
-  const std::function<void()>& end_of_profile() const { return recordFunctionEndCallback_; }
+  Submitted::OnEnd on_end() const;  // for begin()
 
   bool isCompleted() override;
   bool isSuccess() const override { return submitted_->is_settled() && submitted_->status().ok(); }
   std::exception_ptr exception() const override;
   int sourceRank() const override;
   Tensors result() override { return submitted_->call().results; }
-  void synchronize() override {}  // CPU tensors have no stream
+  void synchronize() override {}  // a call has ended when its results can be read, on a GPU by every stream
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return submitted_->future(); }
   std::uint64_t getSequencenumber() const override { return sequence_; }
   std::chrono::milliseconds getTimeout() const { return limit_; }  // overrides from torch 2.14 on
+#if TORCH_VERSION_MINOR >= 15
+  std::uint64_t getCompletionKey() const override { return key_; }
+#endif
 
  private:
+  static std::uint64_t next_key();
+
   std::shared_ptr<Submitted> submitted_;
   const std::uint64_t sequence_;
   const std::chrono::milliseconds limit_;
+  const std::shared_ptr<const HooksOfCalls> hooks_;
+  const std::uint64_t key_ = next_key();  // that no other handle of this process has
 };
 
 }  // namespace tutti::python

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend.h"
+#include "tutti/base/deadline.h"
 
 namespace tutti::python {
 
@@ -72,18 +73,27 @@ TuttiBackend::WorkHandle TuttiBackend::allreduce_coalesced(Tensors& tensors,
   return start(std::move(call), options);
 }
 
-// Every rank gets the indices and values of all ranks, and adds them up in the order of the ranks. Blocks.
+// Every rank gets the indices and values of all ranks, and adds them up in the order of the ranks. How many these are
+// has to be known before the rest can be numbered among the calls of the group. So this waits until all ranks have
+// called.
 TuttiBackend::WorkHandle TuttiBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, "tutti: all_reduce of sparse tensors can only add");
+  const Deadline deadline = Deadline::after(limit_of(options.timeout));
+  auto call = std::make_unique<Call>(c10d::OpType::_ALLREDUCE_SPARSE, "tutti:all_reduce", tensors);
   const at::Tensor mine = only(tensors).coalesce();
-  const at::Tensor indices = mine.indices().t().contiguous(), values = mine.values().contiguous();
+  const at::Tensor indices = call->input(mine.indices().t()), values = call->input(mine.values());
   const DType dtype = reduced_type_of(values);
   const Group group = this->group();
   const std::int64_t count = mine._nnz(), width = indices.size(1);
   std::int64_t row = 1;
   for (std::int64_t i = 1; i < values.dim(); ++i) row *= values.size(i);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(size_));
-  or_raise(group.run({.kind = Kind::kAllGather, .dtype = DType::kI64, .in = &count, .out = counts.data(), .count = 1}));
+  or_raise(group.run({.kind = Kind::kAllGather,
+                      .dtype = DType::kI64,
+                      .in = &count,
+                      .out = counts.data(),
+                      .count = 1,
+                      .limit = std::max<Duration>(deadline.remaining(), milliseconds(1))}));
   std::int64_t all = 0;
   std::vector<std::size_t> of_indices, of_values;
   for (const std::int64_t one : counts) {
@@ -93,25 +103,27 @@ TuttiBackend::WorkHandle TuttiBackend::allreduce_sparse(Tensors& tensors, const 
   }
   auto shape = values.sizes().vec();
   shape[0] = all;
-  const at::Tensor all_indices = at::empty({all, width}, indices.options());
-  const at::Tensor all_values = at::empty(shape, values.options());
-  or_raise(group.run({.kind = Kind::kAllGatherV,
-                      .dtype = DType::kI64,
-                      .in = indices.data_ptr(),
-                      .out = all_indices.data_ptr(),
-                      .count = std::size_t(count * width),
-                      .out_splits = of_indices}));
-  or_raise(group.run({.kind = Kind::kAllGatherV,
-                      .dtype = dtype,
-                      .in = values.data_ptr(),
-                      .out = all_values.data_ptr(),
-                      .count = std::size_t(count * row),
-                      .out_splits = of_values}));
-  auto call = std::make_unique<Call>(c10d::OpType::_ALLREDUCE_SPARSE, "tutti:all_reduce", tensors);
-  const at::NoGradGuard no_grad;
-  tensors.front().copy_(at::sparse_coo_tensor(all_indices.t(), all_values, mine.sizes()).coalesce());
+  const at::Tensor all_indices = call->output(at::empty({all, width}, indices.options()));
+  const at::Tensor all_values = call->output(at::empty(shape, values.options().requires_grad(false)));
+  call->requests.push_back({.kind = Kind::kAllGatherV,
+                            .dtype = DType::kI64,
+                            .in = indices.data_ptr(),
+                            .out = all_indices.data_ptr(),
+                            .count = std::size_t(count * width),
+                            .out_splits = call->keep(std::move(of_indices))});
+  call->requests.push_back({.kind = Kind::kAllGatherV,
+                            .dtype = dtype,
+                            .in = values.data_ptr(),
+                            .out = all_values.data_ptr(),
+                            .count = std::size_t(count * row),
+                            .out_splits = call->keep(std::move(of_values))});
+  call->at_end([result = tensors.front(), all_indices, all_values] {
+    const at::NoGradGuard no_grad;
+    result.copy_(at::sparse_coo_tensor(all_indices.t(), all_values, result.sizes()).coalesce());
+  });
   call->results = tensors;
-  return already_done(std::move(call));
+  return start(std::move(call), options.asyncOp, std::chrono::ceil<milliseconds>(deadline.remaining()),
+               /*is_collective=*/true);
 }
 
 TuttiBackend::WorkHandle TuttiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -137,8 +149,7 @@ void TuttiBackend::add_all_gather(Call& call, const Tensors& outputs, const at::
   const Elements elements = elements_of(input);
   std::vector<std::size_t> splits;
   for (const at::Tensor& output : outputs) {
-    TORCH_CHECK(output.scalar_type() == input.scalar_type(), "tutti: all_gather: Invalid tensor type: an output is ",
-                output.scalar_type(), ", the input ", input.scalar_type());
+    require_type("all_gather", output, input.scalar_type());
     splits.push_back(std::size_t(output.numel()) * elements.per);
   }
   const bool even = std::all_of(splits.begin(), splits.end(), [&](std::size_t split) { return split == splits[0]; });
@@ -166,7 +177,8 @@ TuttiBackend::WorkHandle TuttiBackend::allgather(std::vector<Tensors>& outputs, 
 TuttiBackend::WorkHandle TuttiBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                            const c10d::AllgatherOptions& options) {
   auto call = std::make_unique<Call>(c10d::OpType::ALLGATHER_COALESCED, "tutti:all_gather", inputs);
-  TORCH_CHECK(int(outputs.size()) == size_, "tutti: all_gather needs ", size_, " lists of outputs");
+  TORCH_CHECK(int(outputs.size()) == size_, "tutti: all_gather needs ", size_, " lists of outputs, got ",
+              outputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors of_input;
     for (const Tensors& list : outputs) {
@@ -233,6 +245,27 @@ TuttiBackend::WorkHandle TuttiBackend::gather(std::vector<Tensors>& outputs, Ten
   return start(std::move(call), options);
 }
 
+TuttiBackend::WorkHandle TuttiBackend::gather_single(at::Tensor& output, at::Tensor& input,
+                                                     const c10d::GatherOptions& options) {
+  const bool is_root = rank_ == options.rootRank;
+  auto call = std::make_unique<Call>(c10d::OpType::GATHER, "tutti:gather_single", Tensors{input});
+  const at::Tensor in = call->input(input);
+  const Elements elements = elements_of(in);
+  if (is_root) {
+    require_type("gather_single", output, input.scalar_type());
+    TORCH_CHECK(output.numel() == input.numel() * size_, "tutti: gather_single: the root's output has ", output.numel(),
+                " elements, and needs ", input.numel(), " for each of ", size_, " ranks");
+    call->results.push_back(output);
+  }
+  call->requests.push_back({.kind = Kind::kGather,
+                            .dtype = elements.dtype,
+                            .root = std::int32_t(options.rootRank),
+                            .in = in.data_ptr(),
+                            .out = is_root ? call->output(output).data_ptr() : nullptr,
+                            .count = std::size_t(input.numel()) * elements.per});
+  return start(std::move(call), options);
+}
+
 TuttiBackend::WorkHandle TuttiBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                const c10d::ScatterOptions& options) {
   const bool is_root = rank_ == options.rootRank;
@@ -263,7 +296,8 @@ TuttiBackend::WorkHandle TuttiBackend::reduce_scatter(Tensors& outputs, std::vec
   TORCH_CHECK(inputs.size() == 1 && int(inputs.front().size()) == size_, "tutti: reduce_scatter needs one list of ",
               size_, " tensors");
   auto call = std::make_unique<Call>(c10d::OpType::REDUCE_SCATTER, "tutti:reduce_scatter", inputs.front());
-  const at::Tensor output = call->reducible(only(outputs), /*is_output=*/true);
+  for (const at::Tensor& input : inputs.front()) require_type("reduce_scatter", input, only(outputs).scalar_type());
+  const at::Tensor output = call->reducible(outputs.front(), /*is_output=*/true);
   Tensors parts;
   for (const at::Tensor& input : inputs.front()) parts.push_back(call->reducible(input, /*is_output=*/false));
   const Reduction reduction = reduction_of(options.reduceOp);
@@ -342,6 +376,13 @@ std::vector<std::size_t> TuttiBackend::splits_of(const at::Tensor& tensor,
   return splits;
 }
 
+// What this rank sends to itself.
+void TuttiBackend::require_same_own_part(const Request& all_to_all) const {
+  const std::size_t in = all_to_all.in_splits[std::size_t(rank_)], out = all_to_all.out_splits[std::size_t(rank_)];
+  TORCH_CHECK(in == out, "tutti: all_to_all: rank ", rank_, " sends ", in, " elements to itself, and receives ", out,
+              ": its own part has to be of one size");
+}
+
 TuttiBackend::WorkHandle TuttiBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                      std::vector<std::int64_t>& output_rows,
                                                      std::vector<std::int64_t>& input_rows,
@@ -354,12 +395,13 @@ TuttiBackend::WorkHandle TuttiBackend::alltoall_base(at::Tensor& output, at::Ten
                   .in = call->input(input).data_ptr(),
                   .out = call->output(output).data_ptr()};
   if (output_rows.empty() && input_rows.empty() && input.numel() == output.numel()) {
-    TORCH_CHECK(input.dim() == 0 || input.size(0) % size_ == 0,
+    TORCH_CHECK((input.dim() == 0 ? 1 : input.size(0)) % size_ == 0,
                 "tutti: Tensor's dim 0 does not divide equally across group size");
     request.count = std::size_t(input.numel()) * elements.per / std::size_t(size_);
   } else {
     request.in_splits = call->keep(splits_of(input, input_rows));
     request.out_splits = call->keep(splits_of(output, output_rows));
+    require_same_own_part(request);
   }
   call->requests.push_back(request);
   call->results.push_back(output);
@@ -369,8 +411,10 @@ TuttiBackend::WorkHandle TuttiBackend::alltoall_base(at::Tensor& output, at::Ten
 TuttiBackend::WorkHandle TuttiBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                                 const c10d::AllToAllOptions& options) {
   TORCH_CHECK(int(outputs.size()) == size_ && int(inputs.size()) == size_, "tutti: all_to_all needs two lists of ",
-              size_, " tensors");
+              size_, " tensors, got ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   auto call = std::make_unique<Call>(c10d::OpType::ALLTOALL, "tutti:all_to_all", inputs);
+  for (const Tensors* tensors : {&inputs, &outputs})
+    for (const at::Tensor& tensor : *tensors) require_type("all_to_all", tensor, inputs.front().scalar_type());
   const Elements elements = elements_of(inputs.front());
   std::vector<std::size_t> in, out;
   for (const at::Tensor& tensor : inputs) in.push_back(std::size_t(tensor.numel()) * elements.per);
@@ -381,6 +425,7 @@ TuttiBackend::WorkHandle TuttiBackend::alltoall(Tensors& outputs, Tensors& input
                             .out = call->outputs_as_one(outputs).data_ptr(),
                             .in_splits = call->keep(std::move(in)),
                             .out_splits = call->keep(std::move(out))});
+  require_same_own_part(call->requests.back());
   call->results = outputs;
   return start(std::move(call), options);
 }

@@ -99,7 +99,7 @@ def _register() -> None:
     if release_of(torch.__version__) < (2, 0):  # _create() says what is missing
         dist.Backend.register_backend("tutti", _create)
         return
-    dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def announce() -> None:

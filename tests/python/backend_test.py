@@ -4,12 +4,15 @@
 """
 
 import datetime
+import json
 import os
+import threading
 import time
+import warnings
 
 import torch
 import torch.distributed as dist
-from ranks import SECONDS, Planned, main, make_world, test
+from ranks import SECONDS, Planned, main, make_world, place_of, test
 
 import tutti
 
@@ -363,6 +366,242 @@ def a_program_that_asks_for_gloo_gets_tutti(rank, ranks):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
     model(torch.full((1, 3), float(rank))).sum().backward()
     assert model.module.weight.grad.tolist() == [[0.5, 0.5, 0.5]]
+
+
+def fails(call, *words, error=RuntimeError):
+    """The call raises this error, whose text has these words."""
+    try:
+        call()
+    except error as raised:
+        for word in words:
+            assert word in str(raised), raised
+        return
+    raise AssertionError("the call succeeded")
+
+
+@test(2)
+def shared_memory_serves_operators_that_free_by_address(rank, ranks):
+    with tutti.shared_memory():
+        tensor = torch.randn(64, 64, requires_grad=True)
+        torch.nn.functional.gelu(tensor @ tensor).sum().backward()
+        inside = torch.nn.functional.gelu(tensor.detach())
+    assert torch.equal(inside, torch.nn.functional.gelu(tensor.detach()))
+    dist.all_reduce(tensor.grad)
+    assert torch.ones(10).sum() == 10
+
+
+@test(2, TUTTI_HEAP_LIMIT="64M")
+def a_full_heap_gives_ordinary_memory(rank, ranks):
+    with tutti.shared_memory():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tensors = [torch.ones(8_000_000), *(torch.ones(20_000_000) for _ in range(3))]
+    assert sum("TUTTI_HEAP_LIMIT" in str(one.message) for one in caught) == 1, caught
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+        assert tensor[0] == tensor[-1] == ranks
+
+
+@test(2)
+def several_threads_use_shared_memory(rank, ranks):
+    entered, left = threading.Event(), threading.Event()
+
+    def overlap():
+        with tutti.shared_memory():
+            entered.set()
+            left.wait(60)
+
+    other = threading.Thread(target=overlap)
+    with tutti.shared_memory():
+        other.start()
+        assert entered.wait(60)
+    left.set()
+    other.join(60)
+    assert mapping_of(torch.ones(100).data_ptr()) == "", "torch has its allocator again"
+    shared = []
+    for _ in range(1000):
+        with tutti.shared_memory():
+            shared.append(torch.ones(100))
+    assert "tutti" in mapping_of(shared[-1].data_ptr())
+
+
+def mapping_of(address):
+    """The name of the memory in /proc/self/maps that has this address, "" for that of malloc()."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            fields = line.split()
+            begin, end = (int(part, 16) for part in fields[0].split("-"))
+            if begin <= address < end:
+                return "" if len(fields) < 6 or fields[5] == "[heap]" else fields[5]
+    raise AssertionError(f"nothing is at {address:x}")
+
+
+@test(3, backend=None)
+def a_rank_with_another_backend_is_named_within_seconds(rank, ranks):
+    for wrong in 1, 0:
+        done = dist.FileStore(place_of(f"mixed-{wrong}-done"), ranks)
+        store = "file://" + place_of(f"mixed-{wrong}")
+
+        def join(backend, store=store):
+            dist.init_process_group(
+                backend, init_method=store, rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=100)
+            )
+
+        if rank == wrong:
+            threading.Thread(target=lambda: fails(lambda: join("gloo"), error=Exception), daemon=True).start()
+        else:
+            fails(lambda: join("tutti"), "Mismatch", f"rank {wrong} uses the backend gloo", error=dist.DistBackendError)
+        done.set(str(rank), "")
+        done.wait([str(r) for r in range(ranks)], datetime.timedelta(seconds=60))
+
+
+@test(2, backend=None)
+def a_rank_that_never_joins_is_named(rank, ranks):
+    if rank == 0:
+        return
+    begin = time.monotonic()
+    try:
+        dist.init_process_group(
+            "tutti",
+            init_method="file://" + place_of("never"),
+            rank=rank,
+            world_size=ranks,
+            timeout=datetime.timedelta(seconds=3),
+        )
+        raise AssertionError("rank 0 never came")
+    except dist.DistBackendError as error:
+        for words in "Timed out", "rank 0 of 2 did not join", "does every rank use the backend tutti":
+            assert words in str(error), error
+        assert "frame #" not in str(error), error
+    assert time.monotonic() - begin < 30
+
+
+@test(2)
+def direct_calls_check_their_tensors(rank, ranks):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    pair = [torch.ones(4), torch.ones(4)]
+    narrow = [torch.ones(4, dtype=torch.int8), torch.ones(4, dtype=torch.int8)]
+    for outputs, inputs in (narrow, pair), (pair, narrow), (pair, [pair[0], narrow[1]]):
+        fails(lambda o=outputs, i=inputs: backend.alltoall(o, i), "all_to_all", "same dtype")
+    uneven = [torch.ones(3 + (r == rank)) for r in range(ranks)]
+    fails(lambda: backend.alltoall(uneven, [torch.ones(3)] * ranks), f"rank {rank} sends 3 elements to itself")
+    fails(
+        lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [3, 1], [1, 3]),
+        f"rank {rank} sends {1 + 2 * rank} elements to itself",
+    )
+    fails(lambda: backend.reduce_scatter([torch.ones(4)], [narrow]), "reduce_scatter", "same dtype")
+    fails(lambda: backend.reduce_scatter([torch.ones(4)], [[pair[0], narrow[1]]]), "reduce_scatter", "same dtype")
+    elsewhere = [torch.ones(4), torch.empty(4, device="meta")]
+    fails(lambda: backend.allgather([elsewhere], [torch.ones(4)]), "on meta")
+    fails(lambda: backend.alltoall(elsewhere, pair), "on meta")
+    dist.all_reduce(pair[0])  # the group is as it was
+    assert pair[0][0] == ranks
+
+
+@test(2)
+def sparse_all_reduce_is_asynchronous_and_has_a_limit(rank, ranks):
+    def sparse():
+        return torch.sparse_coo_tensor([[rank, ranks]], [1.0, 2.0], (ranks + 1,), check_invariants=True)
+
+    tensors = [sparse() for _ in range(3)]
+    for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+        work.wait()
+    for tensor in tensors:
+        assert tensor.to_dense().tolist() == [1.0] * ranks + [2.0 * ranks], tensor
+    result = dist.all_reduce(tensors[0], async_op=True).get_future().wait()[0]
+    assert result.to_dense()[ranks] == 2.0 * ranks * ranks
+    store = dist.FileStore(place_of("sparse"), ranks)
+    if rank == 0:
+        options = dist.AllreduceOptions()
+        options.timeout = datetime.timedelta(seconds=1)
+        begin = time.monotonic()
+        fails(lambda: dist.group.WORLD.allreduce([sparse()], options).wait(), "Timed out")
+        assert time.monotonic() - begin < 20
+        store.set("rank 0 has given up", "")
+    else:
+        store.wait(["rank 0 has given up"], datetime.timedelta(seconds=60))
+
+
+@test(2)
+def coalescing_takes_the_synchronous_calls_of_its_thread(rank, ranks):
+    world, cpu, store = dist.group.WORLD, torch.device("cpu"), dist.FileStore(place_of("coalescing"), ranks)
+    tensors = [torch.full((2,), float(rank)) for _ in range(2)]
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    if rank == 1:
+        store.wait(["rank 0 has called"], SECONDS)
+    world._start_coalescing(cpu)
+    for tensor in tensors:
+        world.allreduce([tensor], options)
+    other = []
+
+    def end_in_other_thread():
+        fails(lambda: world._end_coalescing(cpu), "without startCoalescing()")
+        other.append("has failed")
+
+    thread = threading.Thread(target=end_in_other_thread)
+    thread.start()
+    thread.join(60)
+    work = world._end_coalescing(cpu)
+    store.set("rank 0 has called", "")
+    work.wait()
+    assert [tensor.tolist() for tensor in tensors] == [[1.0, 1.0]] * 2, tensors
+    assert other == ["has failed"]
+
+
+@test(2)
+def the_backend_is_for_tensors_of_both_devices(rank, ranks):
+    assert dist.get_backend_config() == "cpu:tutti,cuda:tutti", dist.get_backend_config()
+    objects = [None] * ranks
+    dist.all_gather_object(objects, rank)  # on the CPU
+    dist.barrier()
+    assert objects == list(range(ranks))
+
+
+@test(2)
+def options_of_other_backends_are_rejected(rank, ranks):
+    options = dist.ProcessGroupGloo._Options()
+    fails(lambda: dist.new_group([0, 1], pg_options=options), "pg_options", "no options", error=ValueError)
+
+
+def flight_records():
+    dump = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(includeCollectives=True, backend="tutti"))
+    return {entry["profiling_name"]: entry["state"] for entry in dump["entries"]}
+
+
+@test(2, TORCH_FR_BUFFER_SIZE="100")
+def the_flight_recorder_of_torch_knows_what_has_ended(rank, ranks):
+    if not hasattr(torch._C._distributed_c10d, "FlightRecorderHook"):
+        return  # torch before 2.15
+    dist.all_reduce(torch.ones(3))
+    assert flight_records() == {"tutti:all_reduce": "completed"}
+    store = dist.FileStore(place_of("flight"), ranks)
+    if rank == 1:
+        store.wait(["rank 0 has looked"], datetime.timedelta(seconds=60))
+    work = dist.broadcast(torch.ones(3), 1, async_op=True)
+    if rank == 0:
+        assert flight_records()["tutti:broadcast"] == "scheduled"
+        store.set("rank 0 has looked", "")
+    work.wait()
+    assert flight_records()["tutti:broadcast"] == "completed"
+
+
+@test(2, TORCH_FR_DUMP_TEMP_FILE="{folder}/dump-of-")
+def the_flight_recorder_of_torch_is_written_after_a_failure(rank, ranks):
+    if not hasattr(torch._C._distributed_c10d, "FlightRecorderHook"):
+        return  # torch before 2.15
+    fails(lambda: dist.all_reduce(torch.ones(1000 + rank)), "Mismatch")
+    os.remove(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank))
+
+
+@test(3)
+def gather_single_gathers_into_one_tensor(rank, ranks):
+    if not hasattr(dist, "gather_single"):
+        return  # torch before 2.15
+    output = torch.zeros(2 * ranks) if rank == 1 else None
+    dist.gather_single(torch.full((2,), float(rank)), output, dst=1)
+    if rank == 1:
+        assert output.tolist() == [0, 0, 1, 1, 2, 2], output
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ _world = None  # of this process: its rank, their number, and the folder of the 
 
 
 def test(ranks, backend="tutti", exit_codes=None, **environment):
-    """On so many ranks, each in a process with the default group on that backend and with these variables.
+    """On so many ranks, each in a process with these variables, and the default group on that backend unless it is None.
 
     exit_codes: by rank, those that are not 0.
+    environment: {folder} in a value is the folder of the stores.
     """
 
     def add(body):
@@ -38,13 +39,18 @@ class Planned(BaseException):
     """An exception with which a test ends a rank."""
 
 
+def place_of(name):
+    """A path for a file that the ranks of this test share."""
+    return f"{_world[2]}/{name}"
+
+
 def make_world(backend, store):
     """The default group, in place of the one that there is. store: a name; worlds may share one."""
-    rank, ranks, folder = _world
+    rank, ranks, _ = _world
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group(
-        backend, init_method=f"file://{folder}/{store}", rank=rank, world_size=ranks, timeout=SECONDS
+        backend, init_method="file://" + place_of(store), rank=rank, world_size=ranks, timeout=SECONDS
     )
 
 
@@ -53,7 +59,8 @@ def start(rank, name, folder, errors):
     body, ranks, backend, _, _ = TESTS[name]
     _world = rank, ranks, folder
     try:
-        make_world(backend, "store")
+        if backend:
+            make_world(backend, "store")
         body(rank, ranks)
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -67,7 +74,7 @@ def run(name, context):
     errors = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
         processes = [context.Process(target=start, args=(rank, name, folder, errors)) for rank in range(ranks)]
-        os.environ.update(environment)
+        os.environ.update({variable: value.format(folder=folder) for variable, value in environment.items()})
         for process in processes:
             process.start()
         for variable in environment:

@@ -92,8 +92,9 @@ Error one_too_many(const RankInfo& me, const std::optional<RankInfo>& other) {
 
 class Assembly {
  public:
-  Assembly(Store& store, const RankInfo& me, Deadline deadline, const std::string& place)
-      : store_(store), me_(me), mine_(encode(me)), deadline_(deadline), place_(place) {}
+  Assembly(Store& store, const RankInfo& me, Deadline deadline, const std::string& place,
+           const std::function<std::optional<Error>()>& wrong)
+      : store_(store), me_(me), mine_(encode(me)), deadline_(deadline), place_(place), wrong_(wrong) {}
 
   Result<std::vector<RankInfo>> run() {
     TUTTI_TRY(store_.append(member_key(me_.rank), mine_ + "\n"));
@@ -126,6 +127,7 @@ class Assembly {
       if (TUTTI_TRY(store_.check({kTrouble}))) return read_reported_error();
       if (TUTTI_TRY(store_.get(kWorld, deadline_)).ends_with(kComplete))
         if (const auto other = TUTTI_TRY(other_process_of_this_rank())) return one_too_many(me_, other);
+      if (const auto error = wrong_ ? wrong_() : std::nullopt) return report_to_all(*error);
       if (deadline_.expired()) {
         const Error timeout = deadline_.error(absent_ranks_text(me_.world_size).value_or(error.detail),
                                               error.hint + (place_.empty() ? "" : "; the ranks meet at " + place_));
@@ -242,6 +244,7 @@ class Assembly {
   const std::string mine_;
   Deadline deadline_;
   const std::string place_;  // empty: not known
+  const std::function<std::optional<Error>()>& wrong_;
 };
 
 }  // namespace
@@ -338,8 +341,9 @@ Error decode_trouble(const std::string& text) {
   return error;
 }
 
-Result<std::vector<RankInfo>> assemble(Store& store, const RankInfo& me, Deadline deadline, const std::string& place) {
-  return Assembly(store, me, deadline, place).run();
+Result<std::vector<RankInfo>> assemble(Store& store, const RankInfo& me, Deadline deadline, const std::string& place,
+                                       const std::function<std::optional<Error>()>& wrong) {
+  return Assembly(store, me, deadline, place, wrong).run();
 }
 
 Status check_builds(const std::vector<RankInfo>& world, bool mixed) {

@@ -2,6 +2,8 @@
 // The last step of a join: each rank has reached the same store, stores who it is, and learns who the other ranks are.
 // This finds two processes of one rank, different world sizes, a world that is complete already, and an address that
 // other ranks cannot reach.
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,9 +45,11 @@ Error decode_trouble(const std::string& text);
 
 // Waits until all ranks have joined; by rank. About every 5 s a line on the log names the missing ranks. `store` is
 // that of this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names the ranks
-// that never came. `place`: the address of the store, for messages.
+// that never came. `place`: the address of the store, for messages. `wrong` finds, while this rank waits, that the
+// others cannot come; every rank gets its error.
 Result<std::vector<RankInfo>> assemble(Store& store, const RankInfo& me, Deadline deadline,
-                                       const std::string& place = {});
+                                       const std::string& place = {},
+                                       const std::function<std::optional<Error>()>& wrong = {});
 
 // kMismatch, which names two of them, if ranks run different releases of tutti, or (unless `mixed` is meant) different
 // builds of one program. Programs of different names are meant to differ.

@@ -37,6 +37,11 @@ class OtherLibrary {
                 [this](const std::string& key) {
                   const std::lock_guard lock(mutex_);
                   return ++sums_[key];
+                },
+            .has =
+                [this](const std::string& key) {
+                  const std::lock_guard lock(mutex_);
+                  return values_.contains(key) || sums_.contains(key);
                 }};
   }
   const std::map<std::string, std::string>& values() const { return values_; }
@@ -98,11 +103,67 @@ TEST(JoinThrough, AWorldOfOneNeedsNoStore) {
 
 TEST(JoinThrough, AStoreThatFailsIsNamedWithItsMessage) {
   OtherLibrary library;
-  const auto late = join_through(library.store(), {.rank = 1, .world_size = 2, .name = "w", .library = "torch"}, 50ms);
+  ForeignStore store = library.store();
+  store.get = [](const std::string&, Duration) -> std::string { throw std::runtime_error("connection reset"); };
+  const auto failed = join_through(store, {.rank = 1, .world_size = 2, .name = "w", .library = "torch"}, 60s);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, Code::kUnreachable);
+  EXPECT_EQ(failed.error().rank, 1);
+  EXPECT_THAT(failed.error().detail, HasSubstr("the store of torch failed: connection reset"));
+}
+
+TEST(JoinThrough, RanksThatDoNotComeAreNamed) {
+  OtherLibrary library;
+  (void)library.store().add("tutti/w/joined/2");
+  const auto alone = join_through(library.store(), {.rank = 1, .world_size = 4, .name = "w", .library = "torch"}, 50ms);
+  ASSERT_FALSE(alone.ok());
+  EXPECT_EQ(alone.error().code, Code::kTimeout);
+  EXPECT_EQ(alone.error().rank, 1);
+  EXPECT_THAT(alone.error().detail, HasSubstr("ranks 0, 3 of 4 did not join"));
+  EXPECT_THAT(alone.error().hint, HasSubstr("does every rank use the backend tutti"));
+}
+
+TEST(JoinThrough, ARankWithTheOtherBackendIsNamed) {
+  for (const int wrong : {0, 1}) {
+    OtherLibrary library;
+    library.store().set("0/" + std::to_string(wrong), "an address of gloo");
+    const auto joined = join_through(library.store(),
+                                     {.rank = 1 - wrong,
+                                      .world_size = 2,
+                                      .name = "w",
+                                      .library = "torch",
+                                      .other_backend = "gloo",
+                                      .other_key = "0/"},
+                                     60s);
+    ASSERT_FALSE(joined.ok());
+    EXPECT_EQ(joined.error().code, Code::kMismatch);
+    EXPECT_THAT(joined.error().detail, HasSubstr("rank " + std::to_string(wrong) + " uses the backend gloo"));
+  }
+}
+
+TEST(JoinThrough, ARankThatComesAfterRank0HasGivenUpGetsItsError) {
+  OtherLibrary library;
+  const auto join = [&](int rank, Duration timeout) {
+    return join_through(library.store(), {.rank = rank, .world_size = 3, .name = "w", .library = "torch"}, timeout);
+  };
+  ASSERT_FALSE(join(0, 100ms).ok());
+  const auto begin = now();
+  const auto late = join(1, 60s);
   ASSERT_FALSE(late.ok());
-  EXPECT_EQ(late.error().code, Code::kUnreachable);
-  EXPECT_EQ(late.error().rank, 1);
-  EXPECT_THAT(late.error().detail, HasSubstr("the store of torch failed: wait timeout"));
+  EXPECT_EQ(late.error().code, Code::kTimeout) << to_string(late.error());
+  EXPECT_THAT(late.error().detail, HasSubstr("of 3 did not join"));
+  EXPECT_LT(now() - begin, 30s);
+}
+
+TEST(JoinThrough, EntriesOfAnEarlierTimeWithTheOtherBackendAreNoError) {
+  OtherLibrary library;
+  for (const char* key : {"0/0", "0/1"}) library.store().set(key, "an address of gloo");
+  const auto late = join_through(
+      library.store(),
+      {.rank = 1, .world_size = 2, .name = "w", .library = "torch", .other_backend = "gloo", .other_key = "0/"},
+      1500ms);
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code, Code::kTimeout) << to_string(late.error());
 }
 
 TEST(JoinThrough, AForeignNoteIsAMismatch) {
