@@ -14,6 +14,7 @@ namespace {
 using dlrm::Options;
 
 constexpr const char* kQuantizedOnCpus = "drop one of the two: quantized MLPs compute on CPUs";
+constexpr const char* kPlansCpus = "drop one of the two: the planner knows MLPs on CPUs";
 constexpr const char* kLearnsNothing = "drop one of the two: inference learns nothing that could be saved";
 
 const Condition kOnCpus = {
@@ -172,7 +173,8 @@ OptionGroup output(Options& o) {
        {"--json", "", "", "end with one line of JSON on standard output", flag(o.report.json)}}};
 }
 
-OptionGroup ranks(Options& o) {
+OptionGroup ranks(TrainDlrmCommand& command) {
+  Options& o = command.options;
   return {
       "Ranks",
       {{"--placement", "HOW", "auto",
@@ -192,7 +194,19 @@ OptionGroup ranks(Options& o) {
        {"--dist-backend", "NAME", "", "communication backend: tutti (default), gloo, mpi, or nccl for GPUs",
         choice(o.backend, {"tutti", "gloo", "mpi", "nccl"}),
         rejects(kNcclOnCpus, "NCCL is for GPUs", "add --use-gpu, or give tutti, gloo or mpi")},
-       dlrm_exchange_options(o)[1]}};
+       dlrm_exchange_options(o)[1],
+       {"--parallel", "HOW", "given",
+        "given: as the options say; auto: choose the placement of tables by what this cluster measures, where "
+        "--placement and --plan are not given",
+        choice_of<bool>(command.chooses_parallel, {{"given", false}, {"auto", true}}),
+        excludes("--parallel auto", "--use-gpu", kPlansCpus) +
+            excludes("--parallel auto", "--device cuda", kPlansCpus) +
+            excludes("--parallel auto", "--device auto", kPlansCpus) +
+            excludes("--parallel auto", "--table-folder", "drop one of the two: the planner knows tables in memory") +
+            excludes("--parallel auto", "--inference-only", "drop one of the two: training is planned")},
+       {"--cluster", "NAME", "",
+        "with --parallel auto: choose for this preset or file of tutti plan measure (default: measured at the start)",
+        text(command.cluster), needs("--parallel auto", "", "drop it")}}};
 }
 
 // Options of dlrm_s_pytorch.py that train_dlrm does not have.
@@ -227,7 +241,7 @@ OptionTable train_dlrm_options(TrainDlrmCommand& command) {
   // Tables may be most of a machine's memory, or more than it: there is no room for a copy of them.
   command.checkpoints.in_background = false;
   return {.groups = {dlrm_architecture_options(o), dlrm_smaller_tables_options(o), loss(o), data(o), training(o),
-                     testing(o), output(o), checkpoint_options(command.checkpoints), ranks(o)},
+                     testing(o), output(o), checkpoint_options(command.checkpoints), ranks(command)},
           .foreign = foreign(),
           .checks = {[&o](const OptionTexts& texts) { return check(o, texts); }}};
 }
