@@ -37,12 +37,16 @@ std::string nodes_text(const Cluster& cluster) {
   return fmt::format("{} node{} of {} device{}", nodes, nodes == 1 ? "" : "s", devices, most == 1 ? "" : "s");
 }
 
+std::string millions(double count) {
+  return count < 1e5 ? fmt::format("{:.0f}", count) : fmt::format("{:.1f} million", count / 1e6);
+}
+
 std::string headline(const DlrmQuestion& question, const Planned& planned) {
   return fmt::format(
-      "dlrm ({} tables of {:.1f} million numbers, MLPs of {:.2f} million parameters) on {}: {}; "
+      "dlrm ({} tables of {} numbers, MLPs of {} parameters) on {}: {}; "
       "global batch {}\n",
-      planned.model.tables.size(), planned.model.table_numbers() / 1e6,
-      (planned.model.bottom.parameters() + planned.model.top.parameters()) / 1e6,
+      planned.model.tables.size(), millions(planned.model.table_numbers()),
+      millions(planned.model.bottom.parameters() + planned.model.top.parameters()),
       question.cluster.name.empty() ? "cluster" : question.cluster.name, nodes_text(question.cluster), planned.batch);
 }
 
