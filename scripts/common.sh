@@ -155,20 +155,20 @@ use_fast_blas() {
   warn "the system's BLAS is $blas, 13 to 60 times slower than OpenBLAS: sudo apt-get install libopenblas0-pthread"
 }
 
-# python_for_tests FOLDER: the Python of the tests that compare with PyTorch, numpy, safetensors and TensorBoard.
+# python_for_tests FOLDER: the Python of the tests that compare with PyTorch, numpy, safetensors, TensorBoard and HiGHS.
 python_for_tests() {
   if [[ -n ${TUTTI_PYTHON-} ]]; then
     say "Tests compare with $TUTTI_PYTHON (TUTTI_PYTHON)"
     return
   fi
-  [[ -e $1/installed ]] || say "Installing safetensors and TensorBoard in $1"
+  [[ -e $1/installed ]] || say "Installing safetensors, TensorBoard and HiGHS in $1"
   local log code=0
   log=$(mktemp)
   scripts/python-for-tests "$1" >"$log" 2>&1 || code=$?
   case $code in
     0) ;;
-    3) warn "python3 -m venv failed (Debian: apt-get install python3-venv): tests against safetensors and TensorBoard do not run ($(tail -n 1 "$log"))" ;;
-    *) warn "PyPI cannot be reached, or has no safetensors and TensorBoard for this Python: tests against them do not run ($(tail -n 1 "$log"))" ;;
+    3) warn "python3 -m venv failed (Debian: apt-get install python3-venv): tests against safetensors, TensorBoard and HiGHS do not run ($(tail -n 1 "$log"))" ;;
+    *) warn "PyPI cannot be reached, or lacks safetensors, TensorBoard or HiGHS for this Python: tests against them do not run ($(tail -n 1 "$log"))" ;;
   esac
   rm -f "$log"
   [[ ! -x $1/bin/python ]] || export TUTTI_PYTHON=$1/bin/python

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "apps/options/checkpoint_options.h"
+#include "apps/options/dlrm_model_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/models/dlrm/placing.h"
@@ -10,10 +11,10 @@
 namespace tutti::cli {
 namespace {
 
-using dlrm::Options, dlrm::WeightedPooling;
+using dlrm::Options;
 
-constexpr const char* kPlainTables = "drop one of the two: with --qr-flag and --md-flag tables are not plain rows";
 constexpr const char* kQuantizedOnCpus = "drop one of the two: quantized MLPs compute on CPUs";
+constexpr const char* kPlansCpus = "drop one of the two: the planner knows MLPs on CPUs";
 constexpr const char* kLearnsNothing = "drop one of the two: inference learns nothing that could be saved";
 
 const Condition kOnCpus = {
@@ -25,13 +26,6 @@ const Condition kNcclOnCpus = {"--dist-backend nccl", [](const OptionTexts& text
 const Condition kResumesPath = {"--resume (a path)", [](const OptionTexts& texts) {
                                   return texts.is_active("--resume") && !texts.is("--resume", "never");
                                 }};
-
-Setter sizes(std::vector<std::int64_t>& target) {
-  return value([&target](const std::string& name, const std::string& text) -> Status {
-    target = TUTTI_TRY(dlrm::parse_sizes(name, text));
-    return {};
-  });
-}
 
 // One of some numbers.
 Setter bits(int& target, std::vector<std::string> known) {
@@ -51,58 +45,6 @@ Setter size_in_bytes(std::int64_t& target) {
   });
 }
 
-// dlrm_s_pytorch.py declares these with type=bool, by which every text but the empty one is true, "False" too.
-Setter boolean(bool& target) {
-  return value([&target](const std::string& name, const std::string& text) -> Status {
-    for (const char* yes : {"true", "True", "1"}) {
-      if (text == yes) return target = true, Status();
-    }
-    for (const char* no : {"false", "False", "0"}) {
-      if (text == no) return target = false, Status();
-    }
-    return usage(fmt::format("{} needs true or false (or 1 or 0), not '{}'", name, text),
-                 "dlrm_s_pytorch.py takes any text for true, also \"False\"");
-  });
-}
-
-OptionGroup architecture(Options& o) {
-  return {"Architecture",
-          {{"--arch-sparse-feature-size", "N", "2", "columns of an embedding table",
-            whole(o.architecture.sparse_feature_size, 1)},
-           {"--arch-embedding-size", "N-N-..", "4-3-2", "rows of each table (a dataset brings its own)",
-            sizes(o.architecture.embedding_size)},
-           {"--arch-mlp-bot", "N-N-..", "4-3-2", "bottom MLP, from the dense features to the columns",
-            sizes(o.architecture.mlp_bottom)},
-           {"--arch-mlp-top", "N-N-..", "4-2-1", "top MLP; the width of the interaction is put in front",
-            sizes(o.architecture.mlp_top)},
-           {"--arch-interaction-op", "OP", "dot", "dot: products of all pairs; cat: side by side",
-            choice(o.architecture.interaction, {"dot", "cat"})},
-           {"--weighted-pooling", "HOW", "", "weigh the rows of a bag: fixed (all by 1) or learned",
-            choice_of<WeightedPooling>(o.architecture.weighted_pooling,
-                                       {{"fixed", WeightedPooling::kFixed}, {"learned", WeightedPooling::kLearned}}),
-            excludes("--qr-flag", kPlainTables) + excludes("--md-flag", kPlainTables)},
-           {"--arch-interaction-itself", "", "", "dot: products of a vector with itself, too",
-            flag(o.architecture.interaction_itself)}}};
-}
-
-OptionGroup smaller_tables(Options& o) {
-  return {
-      "Smaller tables",
-      {{"--md-threshold", "N", "200", "mixed dimensions: tables with more rows are made narrower",
-        whole(o.architecture.md_threshold, 0)},
-       {"--md-temperature", "X", "0.3", "mixed dimensions: 0 leaves all alike", real(o.architecture.md_temperature, 0)},
-       {"--qr-threshold", "N", "200", "quotient-remainder: tables with more rows are split",
-        whole(o.architecture.qr_threshold, 0)},
-       {"--qr-operation", "OP", "mult", "quotient-remainder: mult, add or concat",
-        choice(o.architecture.qr_operation, {"mult", "add", "concat"})},
-       {"--qr-collisions", "N", "4", "quotient-remainder: ids that share a quotient",
-        whole(o.architecture.qr_collisions, 1)},
-       {"--md-flag", "", "", "mixed dimensions: fewer columns for larger tables", flag(o.architecture.md)},
-       {"--md-round-dims", "", "", "mixed dimensions: powers of two", flag(o.architecture.md_round_dims)},
-       {"--qr-flag", "", "", "quotient-remainder: two small tables for a large one", flag(o.architecture.qr),
-        excludes("--md-flag", "drop one of the two: each replaces the large tables")}}};
-}
-
 OptionGroup loss(Options& o) {
   return {"Loss",
           {{"--loss-function", "LOSS", "mse", "mse, bce, or wbce (weighted by class)",
@@ -114,7 +56,7 @@ OptionGroup loss(Options& o) {
             })},
            {"--loss-threshold", "X", "0.0", "in (0, 1): predictions are held within [X, 1-X]",
             real(o.loss.threshold, 0, 1)},
-           {"--round-targets", "BOOL", "False", "random targets are 0 or 1", boolean(o.data.round_targets)}}};
+           {"--round-targets", "BOOL", "False", "random targets are 0 or 1", dlrm_boolean(o.data.round_targets)}}};
 }
 
 OptionGroup data(Options& o) {
@@ -130,13 +72,12 @@ OptionGroup data(Options& o) {
        {"--rand-data-max", "X", "1", "gaussian: highest row", real(o.data.maximum)},
        {"--rand-data-mu", "X", "-1", "gaussian: mean; -1: the middle", real(o.data.mu)},
        {"--rand-data-sigma", "X", "1", "gaussian: deviation", real(o.data.sigma, 0)},
-       {"--num-indices-per-lookup", "N", "10", "random lookups of a bag, at most", whole(o.data.indices_per_lookup, 1)},
-       {"--num-indices-per-lookup-fixed", "BOOL", "False", "draw the same number of lookups for every bag",
-        boolean(o.data.indices_per_lookup_fixed)},
+       dlrm_lookup_options(o)[0],
+       dlrm_lookup_options(o)[1],
        {"--data-trace-file", "FILE", "./input/dist_emb_j.log",
         "profile of a table's accesses; j: the number of the table", text(o.data.trace_file)},
        {"--data-trace-enable-padding", "BOOL", "False",
-        "synthetic: no new rows once as many were drawn as the largest distance", boolean(o.data.trace_padding)},
+        "synthetic: no new rows once as many were drawn as the largest distance", dlrm_boolean(o.data.trace_padding)},
        {"--data-set", "NAME", "", "kaggle or terabyte: the file must have that many days",
         choice(o.data.data_set, {"kaggle", "terabyte"})},
        {"--raw-data-file", "FILE", "", "refused: tutti data criteo reads text", text(o.data.raw_file)},
@@ -160,8 +101,7 @@ OptionGroup training(Options& o) {
       {{"--mini-batch-size", "N", "1", "samples of a batch, of all ranks together", whole(o.training.batch, 1)},
        {"--nepochs", "N", "1", "times through the data", whole(o.training.epochs, 1)},
        {"--learning-rate", "X", "0.01", "learning rate of the tables and both MLPs", real(o.training.learning_rate, 0)},
-       {"--optimizer", "NAME", "sgd", "sgd, rwsadagrad (one sum of squares a row) or adagrad",
-        choice(o.training.optimizer, {"sgd", "rwsadagrad", "adagrad"})},
+       dlrm_optimizer_option(o),
        {"--lr-num-warmup-steps", "N", "0", "steps in which the learning rate rises", whole(o.training.warmup_steps, 0)},
        {"--lr-decay-start-step", "N", "0", "step at which the learning rate begins to fall",
         whole(o.training.decay_start, 0)},
@@ -190,7 +130,7 @@ OptionGroup testing(Options& o) {
         excludes("--use-gpu", kQuantizedOnCpus) + excludes("--device cuda", kQuantizedOnCpus) +
             excludes("--device auto", kQuantizedOnCpus)},
        {"--quantize-emb-with-bit", "N", "32", "inference: 4, 8 or 32", bits(o.inference.table_bits, {"4", "8", "32"}),
-        excludes("--qr-flag", kPlainTables) + excludes("--md-flag", kPlainTables)},
+        excludes("--qr-flag", kPlainTablesOnly) + excludes("--md-flag", kPlainTablesOnly)},
        {"--mlperf-acc-threshold", "X", "0", "stop at this accuracy (0.789)", real(o.report.accuracy_threshold, 0, 1)},
        {"--mlperf-auc-threshold", "X", "0", "stop at this AUC (0.8025)", real(o.report.auc_threshold, 0, 1)},
        {"--inference-only", "", "", "score without training", flag(o.inference.only),
@@ -233,17 +173,17 @@ OptionGroup output(Options& o) {
        {"--json", "", "", "end with one line of JSON on standard output", flag(o.report.json)}}};
 }
 
-OptionGroup ranks(Options& o) {
+OptionGroup ranks(TrainDlrmCommand& command) {
+  Options& o = command.options;
   return {
       "Ranks",
       {{"--placement", "HOW", "auto",
         "placement of tables: auto (by cost), table-wise, count (as dlrm_s_pytorch.py), row-wise, column-wise or "
         "replicated",
-        choice(o.placement.placement, dlrm::placement_names())},
+        choice(o.placement.placement, placement_names())},
        {"--plan", "FILE", "", "placement of tables from a JSON file", text(o.placement.plan_file),
         excludes("--placement", "drop one of the two: both say where tables are")},
-       {"--wire", "FORM", "exact", "format of rows that are sent between hosts: exact, bf16 or int8",
-        choice(o.placement.wire, {"exact", "bf16", "int8"})},
+       dlrm_exchange_options(o)[0],
        {"--table-folder", "DIR", "",
         "keep tables in mapped files in this folder, so that they can be larger than memory", text(o.placement.folder)},
        {"--table-cache", "BYTES", "", "with --table-folder: memory of a rank for the most used rows (1GiB)",
@@ -254,8 +194,19 @@ OptionGroup ranks(Options& o) {
        {"--dist-backend", "NAME", "", "communication backend: tutti (default), gloo, mpi, or nccl for GPUs",
         choice(o.backend, {"tutti", "gloo", "mpi", "nccl"}),
         rejects(kNcclOnCpus, "NCCL is for GPUs", "add --use-gpu, or give tutti, gloo or mpi")},
-       {"--no-shared-tables", "", "", "exchange rows by messages on one host too, as between hosts",
-        flag(o.placement.links_only)}}};
+       dlrm_exchange_options(o)[1],
+       {"--parallel", "HOW", "given",
+        "given: as the options say; auto: choose the placement of tables by what this cluster measures, where "
+        "--placement and --plan are not given",
+        choice_of<bool>(command.chooses_parallel, {{"given", false}, {"auto", true}}),
+        excludes("--parallel auto", "--use-gpu", kPlansCpus) +
+            excludes("--parallel auto", "--device cuda", kPlansCpus) +
+            excludes("--parallel auto", "--device auto", kPlansCpus) +
+            excludes("--parallel auto", "--table-folder", "drop one of the two: the planner knows tables in memory") +
+            excludes("--parallel auto", "--inference-only", "drop one of the two: training is planned")},
+       {"--cluster", "NAME", "",
+        "with --parallel auto: choose for this preset or file of tutti plan measure (default: measured at the start)",
+        text(command.cluster), needs("--parallel auto", "", "drop it")}}};
 }
 
 // Options of dlrm_s_pytorch.py that train_dlrm does not have.
@@ -289,8 +240,8 @@ OptionTable train_dlrm_options(TrainDlrmCommand& command) {
   Options& o = command.options;
   // Tables may be most of a machine's memory, or more than it: there is no room for a copy of them.
   command.checkpoints.in_background = false;
-  return {.groups = {architecture(o), smaller_tables(o), loss(o), data(o), training(o), testing(o), output(o),
-                     checkpoint_options(command.checkpoints), ranks(o)},
+  return {.groups = {dlrm_architecture_options(o), dlrm_smaller_tables_options(o), loss(o), data(o), training(o),
+                     testing(o), output(o), checkpoint_options(command.checkpoints), ranks(command)},
           .foreign = foreign(),
           .checks = {[&o](const OptionTexts& texts) { return check(o, texts); }}};
 }

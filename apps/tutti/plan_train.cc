@@ -1,14 +1,16 @@
-// tutti plan train: chooses how the training of a transformer is divided among the devices of a cluster.
+// tutti plan train: chooses how a training is divided among the devices of a cluster.
 #include <fmt/core.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 
+#include "apps/options/dlrm_model_options.h"
 #include "apps/options/option_parser.h"
 #include "apps/options/transformer_options.h"
 #include "apps/tutti/command.h"
 #include "apps/tutti/plan_shared.h"
+#include "apps/tutti/plan_train_dlrm.h"
 #include "apps/tutti/plan_train_report.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
@@ -21,14 +23,18 @@ namespace tutti::cli {
 namespace in_plan_train {
 namespace {
 
-constexpr ProgramHelp kHelp = {
-    "tutti plan train", "Chooses how the training of a transformer is divided among the devices of a cluster.", R"(
+constexpr ProgramHelp kHelp = {"tutti plan train", "Chooses how a training is divided among the devices of a cluster.",
+                               R"(
 Tutti compares all plans that use every device: sizes of tensor, context, pipeline and data parallelism, schedules,
 micro batches, sharding and recomputation. It prints the fastest plan that fits, what its step and its memory consist
 of, and why other ways lose. docs/concepts/planner.md has the formulas.
 
 A plan is written as tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full,overlap. Axes of size 1
 may be omitted. recompute=2 recomputes two layers of each chunk.
+
+--model mlp, cnn and mlp:N-N-.. are classifiers, of which every rank has the whole: dp, mbs, zero and overlap are
+chosen, as train_image has them. --model dlrm is train_dlrm's: the placement of its tables is chosen, and --why, --fix
+placement=NAME and --allow take placements.
 
 Examples:
   tutti plan train --model gpt3-175b --cluster a100-sxm:128 --global-batch 1536
@@ -37,17 +43,21 @@ Examples:
   tutti plan train --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 \
     --max-position-embeddings 1024 --vocab-size 50256 --cluster cpu:2 --global-batch 32
   tutti plan train --cluster cluster.toml --fix recompute=full --vocab-size 50256 --check runs.csv
+  tutti plan train --model mlp --optimizer adam --cluster cpu --global-batch 1024
+  tutti plan train --model dlrm --arch-embedding-size 1000000-1000000-500 --arch-sparse-feature-size 64 \
+    --arch-mlp-bot 13-512-64 --arch-mlp-top 512-256-1 --cluster cpu:2 --global-batch 4096
 
 Exit codes:
   0  planned
   1  nothing fits, or a file cannot be written
   2  wrong usage, a missing file, or a cluster that cannot be planned for)",
-    false};
+                               false};
 
 struct TrainCommand {
   TransformerConfig config;
+  dlrm::Options dlrm;
   std::string model = "gpt", cluster, runtime, goal = "time", fix, allow, memory, step_time, why, check_file,
-              calibrate_file, output, svg;
+              calibrate_file, output, svg, optimizer;
   int vocabulary = 0, sequence_length = 0, nodes = 0, devices = 0, best = 10, global_batch = 0;
   bool json = false;
 };
@@ -59,7 +69,8 @@ std::vector<Option> model_options(TrainCommand& command) {
   std::vector<Option> options = {
       {"--model", "NAME", "gpt",
        "gpt, whose sizes the options below give, or a published model: gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
-       "gpt3-175b, llama2-7b, llama3-8b, llama3-70b, llama3-405b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b",
+       "gpt3-175b, llama2-7b, llama3-8b, llama3-70b, llama3-405b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b; mlp, cnn or "
+       "mlp:784-4096-10 (numbers of a layer); dlrm",
        text(command.model)},
       {"--seq-length", "N", "", "sequence length in tokens (of a published model: the longest)",
        whole(command.sequence_length, 1, kMostSize)},
@@ -77,9 +88,32 @@ std::vector<Option> model_options(TrainCommand& command) {
   return options;
 }
 
+// Of the models that are no transformers.
+OptionGroup optimizer_options(TrainCommand& command) {
+  return {"Optimizer",
+          {{"--optimizer", "NAME", "sgd",
+            "mlp and cnn: sgd (with momentum), adam, adamw or adagrad; dlrm: sgd, rwsadagrad or adagrad",
+            text(command.optimizer)}}};
+}
+
+// The options of train_dlrm that the planner needs, with "dlrm: " in front of their help.
+OptionGroup dlrm_options(TrainCommand& command) {
+  OptionGroup group = dlrm_architecture_options(command.dlrm);
+  group.title = "Model of --model dlrm";
+  const auto add = [&](const std::vector<Option>& options) {
+    group.options.insert(group.options.end(), options.begin(), options.end());
+  };
+  add(dlrm_smaller_tables_options(command.dlrm).options);
+  add(dlrm_lookup_options(command.dlrm));
+  add(dlrm_exchange_options(command.dlrm));
+  return group;
+}
+
 OptionTable table_of(TrainCommand& command) {
   return {.groups = {
               {"Model", model_options(command)},
+              dlrm_options(command),
+              optimizer_options(command),
               {"Cluster",
                {{"--cluster", "NAME", "",
                  "a file of `tutti plan measure`, or a preset with a number of nodes: a100-sxm:128, h100-sxm, "
@@ -115,8 +149,9 @@ OptionTable table_of(TrainCommand& command) {
                  text(command.check_file), excludes("--calibrate", kOneAnswer)},
                 {"--calibrate", "FILE", "", "fit the figures of the cluster to measured steps",
                  text(command.calibrate_file), needs("--output", "", "name the file of the fitted cluster")},
-                {"--output", "FILE", "", "with --calibrate: where to write the cluster", text(command.output),
-                 needs("--calibrate")},
+                {"--output", "FILE", "",
+                 "with --calibrate: where to write the cluster; of a dlrm: the placement, for train_dlrm --plan",
+                 text(command.output)},
                 {"--svg", "FILE", "", "draw the plan (of --why: the given one): memory, ranks by node, pipeline",
                  text(command.svg), excludes("--check", kOneAnswer) + excludes("--calibrate", kOneAnswer)},
                 {"--json", "", "", "print one line of JSON", flag(command.json)}}}}};
@@ -131,14 +166,55 @@ std::vector<std::string> parts(const std::string& list) {
   return found;
 }
 
+enum class ModelKind { kTransformer, kReplica, kDlrm };
+
+ModelKind kind_of(const std::string& model) {
+  return model == "dlrm" ? ModelKind::kDlrm : is_replica_model(model) ? ModelKind::kReplica : ModelKind::kTransformer;
+}
+
+// What was said of something that the model does not have.
+Status check_applies(const TrainCommand& command, const OptionTexts& texts) {
+  const ModelKind kind = kind_of(command.model);
+  const auto refuse = [&](const char* name, const char* of) -> Status {
+    if (!texts.is_given(name)) return {};
+    return usage(fmt::format("{} is for {}, and --model is {}", name, of, command.model), std::string("drop ") + name);
+  };
+  dlrm::Options unused;
+  TrainCommand other{.dlrm = unused};
+  if (kind != ModelKind::kDlrm) {
+    for (const Option& option : dlrm_options(other).options) TUTTI_TRY(refuse(option.name, "dlrm"));
+    if (command.calibrate_file.empty()) TUTTI_TRY(refuse("--output", "--calibrate and dlrm"));
+  }
+  if (kind == ModelKind::kTransformer) return refuse("--optimizer", "mlp, cnn and dlrm");
+  for (const Option& option : model_options(other))
+    if (std::string(option.name) != "--model") TUTTI_TRY(refuse(option.name, "transformers"));
+  for (const char* name : {"--runtime", "--check", "--calibrate", "--svg"}) TUTTI_TRY(refuse(name, "transformers"));
+  if (kind == ModelKind::kDlrm && command.goal == "devices")
+    return usage("--goal devices is for the models of which every rank has as much, and not for dlrm",
+                 "--goal time, with several --nodes");
+  return {};
+}
+
+// Numbers that the optimizer keeps of each parameter.
+Result<double> optimizer_state(const std::string& name) {
+  const std::vector<std::string> known = {"sgd", "adam", "adamw", "adagrad"};
+  constexpr double kNumbers[] = {1, 2, 2, 1};
+  return kNumbers[TUTTI_TRY(choose("--optimizer", name, known))];
+}
+
 // Whether the options must describe a whole model: a table of measured runs may have its sizes.
 Status interpret_model(TrainCommand& command, const OptionTexts& texts, bool is_whole, TrainQuestion& question) {
   TransformerConfig& model = question.model;
   question.model_name = command.model;
+  if (kind_of(command.model) == ModelKind::kReplica) {
+    question.replica = TUTTI_TRY(replica_model(command.model));
+    question.optimizer = command.optimizer;
+    return {};
+  }
   if (command.model != "gpt") {
     auto known = transformer_preset_names();
     std::vector<std::string> names(known.begin(), known.end());
-    names.emplace_back("gpt");
+    names.insert(names.end(), {"gpt", "mlp", "cnn", "dlrm"});
     TUTTI_TRY(choose("--model", command.model, names));
     model = TUTTI_TRY(transformer_preset(command.model));
     TransformerConfig unused;
@@ -194,6 +270,13 @@ Status interpret_cluster(const TrainCommand& command, TrainQuestion& question) {
   return {};
 }
 
+Result<double> memory_of(const TrainCommand& command, const Cluster& cluster) {
+  if (command.memory.empty()) return usable_memory(cluster);
+  const auto bytes = parse_bytes(command.memory);
+  if (!bytes || *bytes == 0) return usage("--memory needs a size such as 60G, not '" + command.memory + "'");
+  return double(*bytes);
+}
+
 Status interpret(TrainCommand& command, const OptionTexts& texts, TrainQuestion& question) {
   const bool has_runs = !command.check_file.empty() || !command.calibrate_file.empty();
   TUTTI_TRY(interpret_model(command, texts, !has_runs, question));
@@ -204,21 +287,25 @@ Status interpret(TrainCommand& command, const OptionTexts& texts, TrainQuestion&
   PlanOptions& options = question.options;
   const bool has_cores = question.cluster.nodes[0].cores > 0;
   const std::string runtime = !command.runtime.empty() ? command.runtime : has_cores ? "tutti" : "megatron";
-  options.runtime = TUTTI_TRY(training_runtime(runtime, question.model.precision));
+  options.runtime = question.replica ? replica_runtime(TUTTI_TRY(optimizer_state(command.optimizer)))
+                                     : TUTTI_TRY(training_runtime(runtime, question.model.precision));
   options.rules = {parts(command.fix), parts(command.allow)};
   options.goal = command.goal == "memory" ? PlanGoal::kMemory : PlanGoal::kTime;
   options.best = command.best;
-  options.memory = usable_memory(question.cluster);
-  if (!command.memory.empty()) {
-    const auto bytes = parse_bytes(command.memory);
-    if (!bytes || *bytes == 0) return usage("--memory needs a size such as 60G, not '" + command.memory + "'");
-    options.memory = double(*bytes);
-  }
+  options.memory = TUTTI_TRY(memory_of(command, question.cluster));
   return check(options.rules);
 }
 
 Result<TrainingPlans> plans_of(const TrainQuestion& question) {
+  if (question.replica)
+    return plan_replicas(*question.replica, question.cluster, question.global_batch, question.options);
   return plan_training(question.model, question.cluster, question.global_batch, question.options);
+}
+
+Result<RankedPlan> evaluated(const TrainQuestion& question, const ParallelPlan& plan) {
+  if (question.replica)
+    return evaluate(*question.replica, question.cluster, question.global_batch, question.options.runtime, plan);
+  return evaluate(question.model, question.cluster, question.global_batch, question.options.runtime, plan);
 }
 
 // Where nothing fits: the first number of nodes, doubled again and again, for which something does.
@@ -243,24 +330,24 @@ Status report_nothing_fits(const TrainQuestion& question, const TrainingPlans& p
                  .detail = fmt::format("no plan divides the model, the batch of {} and {} devices as the options say",
                                        question.global_batch, question.cluster.devices()),
                  .hint = "another batch, or fewer --fix and --allow"};
-  constexpr double kGibi = 1024.0 * 1024 * 1024;
+  const auto words = [](double bytes) { return bytes_text(std::uint64_t(bytes)); };
   const double missing = least->memory.total() - plans.limit;
   const std::string nodes = nodes_that_fit(question);
-  return Error{.code = Code::kLimit,
-               .detail = fmt::format("no plan fits: the smallest one, {}, needs {:.1f} GiB on a rank, {:.1f} more than "
-                                     "the {:.1f} that there are",
-                                     to_string(least->plan), least->memory.total() / kGibi, missing / kGibi,
-                                     plans.limit / kGibi),
-               .hint = nodes.empty() ? "more nodes, or devices with more memory" : nodes};
+  return Error{
+      .code = Code::kLimit,
+      .detail = fmt::format("no plan fits: the smallest one, {}, needs {} on a rank, {} more than the {} that "
+                            "there are",
+                            to_string(least->plan), words(least->memory.total()), words(missing), words(plans.limit)),
+      .hint = nodes.empty() ? "more nodes, or devices with more memory" : nodes};
 }
 
 Status plan(const TrainCommand& command, TrainQuestion& question) {
   const TrainingPlans plans = TUTTI_TRY(plans_of(question));
   if (!command.why.empty()) {
     const ParallelPlan given = TUTTI_TRY(parse_parallel_plan(command.why));
-    const RankedPlan other =
-        TUTTI_TRY(evaluate(question.model, question.cluster, question.global_batch, question.options.runtime, given));
-    const std::string refusal = question.options.runtime.refusal(given);
+    const RankedPlan other = TUTTI_TRY(evaluated(question, given));
+    const std::string refusal =
+        question.replica ? planning::refusal_of_replicas(given) : question.options.runtime.refusal(given);
     const RankedPlan& best = plans.best.empty() ? other : plans.best[0];
     fmt::print("{}", command.json ? why_json(question, best, other, plans.limit, refusal)
                                   : why_text(question, best, other, plans.limit, refusal));
@@ -340,7 +427,47 @@ Status calibrate(const TrainCommand& command, const TrainQuestion& question) {
   return {};
 }
 
+// The options of the model as they were given.
+std::vector<std::string> given_options(TrainCommand& command, const OptionTexts& texts) {
+  std::vector<std::string> given;
+  std::vector<Option> options = dlrm_options(command).options;
+  options.push_back(optimizer_options(command).options[0]);
+  for (const Option& option : options) {
+    if (!texts.is_given(option.name)) continue;
+    given.emplace_back(option.name);
+    for (const std::string& word : texts.words(option.name)) given.push_back(word);
+  }
+  return given;
+}
+
+Status answer_dlrm(TrainCommand& command, const OptionTexts& texts) {
+  if (command.global_batch == 0)
+    return not_given("--global-batch", "tutti plan train --global-batch N [OPTIONS]", kExample);
+  using Kind = dlrm::OptimizerKind;
+  constexpr Kind kKinds[] = {Kind::kSgd, Kind::kRowWiseAdagrad, Kind::kAdagrad};
+  const std::vector<std::string> known = {"sgd", "rwsadagrad", "adagrad"};
+  command.dlrm.training.optimizer = kKinds[TUTTI_TRY(choose("--optimizer", command.optimizer, known))];
+  command.dlrm.training.batch = command.global_batch;
+  TUTTI_TRY(dlrm::check(command.dlrm));
+  TrainQuestion cluster;
+  TUTTI_TRY(interpret_cluster(command, cluster));
+  return tutti::cli::plan_dlrm({.options = command.dlrm,
+                                .model_options = given_options(command, texts),
+                                .cluster_name = command.cluster,
+                                .cluster = cluster.cluster,
+                                .planning = {.goal = command.goal == "memory" ? PlanGoal::kMemory : PlanGoal::kTime,
+                                             .memory = TUTTI_TRY(memory_of(command, cluster.cluster))},
+                                .best = command.best,
+                                .json = command.json,
+                                .why = command.why,
+                                .output = command.output,
+                                .fix = parts(command.fix),
+                                .allow = parts(command.allow)});
+}
+
 Status act(TrainCommand& command, const OptionTexts& texts) {
+  TUTTI_TRY(check_applies(command, texts));
+  if (kind_of(command.model) == ModelKind::kDlrm) return answer_dlrm(command, texts);
   TrainQuestion question;
   TUTTI_TRY(interpret(command, texts, question));
   if (!command.check_file.empty()) return check_runs(command, question);

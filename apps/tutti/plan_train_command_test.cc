@@ -132,6 +132,72 @@ TEST(PlanTrain, ReportsWhatIsMissingWhereNothingFits) {
   EXPECT_THAT(ended.out, HasSubstr("needs "));
 }
 
+const std::vector<std::string> kDlrm = {"--model",
+                                        "dlrm",
+                                        "--arch-embedding-size",
+                                        "1000000-1000000-5000-5000-200-200",
+                                        "--cluster",
+                                        "cpu:2",
+                                        "--arch-sparse-feature-size",
+                                        "64",
+                                        "--arch-mlp-bot",
+                                        "13-512-64",
+                                        "--arch-mlp-top",
+                                        "512-256-1",
+                                        "--global-batch",
+                                        "4096"};
+
+Ended dlrm(const std::vector<std::string>& more) {
+  std::vector<std::string> words = kDlrm;
+  words.insert(words.end(), more.begin(), more.end());
+  return plan_train(words);
+}
+
+TEST(PlanTrain, PlacesTheTablesOfADlrm) {
+  const Ended ended = dlrm({});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(dlrm({}).out, ended.out);
+  for (const char* part :
+       {"6 tables of 128.7 million numbers", "2 nodes of 8 devices", "samples/s", "dense compute", "lookups",
+        "rows out", "rows back", "averages", "optimizer", "memory in MiB", "placements", "table-wise: +", "tables\n",
+        "tutti run --nnodes 2 -n 8 train_dlrm --arch-", "--mini-batch-size 4096"})
+    EXPECT_THAT(ended.out, HasSubstr(part));
+  const auto line = nlohmann::json::parse(dlrm({"--json"}).out);
+  EXPECT_EQ(line["devices"], 16);
+  const auto& best = line["best"][0];
+  EXPECT_EQ(best["memory"].size(), 16u);
+  double sum = 0;
+  for (const auto& [name, seconds] : best["parts_s"].items()) sum += double(seconds);
+  EXPECT_NEAR(sum, double(best["step_s"]), 1e-9);
+  EXPECT_THAT(dlrm({"--why", "replicated"}).out, HasSubstr("gradients of whole tables are summed"));
+  EXPECT_THAT(dlrm({"--fix", "placement=row-wise"}).out, HasSubstr("\nrow-wise placement: "));
+}
+
+TEST(PlanTrain, WritesAPlacementForTrainDlrm) {
+  const std::string path = ::testing::TempDir() + "plan_train_tables.json";
+  std::remove(path.c_str());
+  const Ended ended = dlrm({"--output", path});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("--plan " + path));
+  std::ifstream file(path);
+  const auto plan = nlohmann::json::parse(file);
+  EXPECT_EQ(plan["ranks"], 16);
+  EXPECT_EQ(plan["tables"].size(), 6u);
+  std::remove(path.c_str());
+}
+
+TEST(PlanTrain, DividesTheSamplesOfAClassifier) {
+  const Ended ended =
+      plan_train({"--model", "mlp", "--optimizer", "adam", "--cluster", "cpu", "--global-batch", "1024"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (const char* part : {"mlp (20.0 million parameters)", "a rank takes 128 samples a step in ", "memory of a rank",
+                           "sharded optimizer (", "train_image --model mlp --batch-size ", "--optimizer adam"})
+    EXPECT_THAT(ended.out, HasSubstr(part));
+  const Ended other = plan_train({"--model", "mlp:784-64-10", "--cluster", "a100-sxm", "--global-batch", "1024"});
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.out, HasSubstr("tutti::parallelize()"));
+}
+
 TEST(PlanTrain, MistakesAreSentences) {
   const auto says = [](const std::vector<std::string>& words, const char* sentence) {
     const Ended ended = plan_train(words);
@@ -149,6 +215,14 @@ TEST(PlanTrain, MistakesAreSentences) {
   says(gpt3({"--goal", "devices"}), "--step-time 2s");
   says(gpt3({"--fix", "dp=7"}), "no plan divides the model");
   says(gpt3({"--check", "/nowhere/runs.csv"}), "/nowhere/runs.csv");
+  says(gpt3({"--arch-mlp-bot", "3-4"}), "--arch-mlp-bot is for dlrm, and --model is gpt3-175b");
+  says(gpt3({"--optimizer", "adam"}), "--optimizer is for mlp, cnn and dlrm");
+  says({"--model", "dlm", "--cluster", "cpu", "--global-batch", "8"}, "did you mean dlrm?");
+  says({"--model", "mlp", "--cluster", "cpu", "--global-batch", "100"}, "cannot be divided among 8 ranks");
+  says({"--model", "mlp", "--cluster", "cpu", "--global-batch", "64", "--fix", "tp=2"}, "so a plan has no tp");
+  says({"--model", "cnn", "--cluster", "cpu", "--global-batch", "64", "--svg", "a.svg"}, "--svg is for transformers");
+  says({"--model", "dlrm", "--cluster", "cpu", "--global-batch", "64", "--why", "tablewise"},
+       "did you mean table-wise?");
 }
 
 }  // namespace

@@ -15,14 +15,29 @@ namespace {
 constexpr double kGibi = 1024.0 * 1024 * 1024;
 constexpr int kMostStages = 8;  // rows of the table of stages
 
-double tokens_per_second(const TrainQuestion& question, const RankedPlan& plan) {
-  return double(question.global_batch) * question.model.sequence_length / plan.time.step();
+// Tokens or, of a replica, samples.
+double units_per_second(const TrainQuestion& question, const RankedPlan& plan) {
+  const double samples = double(question.global_batch) / plan.time.step();
+  return question.replica ? samples : samples * question.model.sequence_length;
+}
+const char* unit_of(const TrainQuestion& question) { return question.replica ? "samples" : "tokens"; }
+
+double operations_per_unit(const TrainQuestion& question) {
+  if (!question.replica) return flops_per_token(question.model);
+  double sum = 0;
+  for (const ReplicaLayer& layer : question.replica->layers)
+    sum += 2 * layer.rows * layer.outputs * layer.inputs * (layer.has_input_gradient ? 3 : 2);
+  return sum;
+}
+
+double parameters_of(const TrainQuestion& question) {
+  return question.replica ? question.replica->parameters() : double(parameters_of(question.model));
 }
 
 // Share of the published peak that the operations of the model reach. 0: the peak is not known.
 double model_utilization(const TrainQuestion& question, const RankedPlan& plan) {
   const double peak = question.cluster.device.peak * plan.plan.devices();
-  return peak > 0 ? flops_per_token(question.model) * tokens_per_second(question, plan) / peak : 0;
+  return peak > 0 ? operations_per_unit(question) * units_per_second(question, plan) / peak : 0;
 }
 
 // Bytes in the unit of a table: GiB, or MiB where a rank needs less than 2 GiB.
@@ -43,24 +58,38 @@ std::string counted(std::int64_t count, const char* noun) {
 }
 
 std::string cluster_words(const Cluster& cluster) {
-  int nodes = 0;
-  for (const ClusterNodes& same : cluster.nodes) nodes += same.count;
+  int nodes = 0, least = cluster.nodes[0].devices, most = least;
+  for (const ClusterNodes& same : cluster.nodes) {
+    nodes += same.count;
+    least = std::min(least, same.devices);
+    most = std::max(most, same.devices);
+  }
   return fmt::format("{}: {} of {}", cluster.name.empty() ? "cluster" : cluster.name, counted(nodes, "node"),
-                     counted(cluster.nodes[0].devices, "device"));
+                     least == most ? counted(most, "device") : fmt::format("{} to {} devices", least, most));
 }
 
 std::string headline(const TrainQuestion& question) {
+  if (question.replica)
+    return fmt::format("{} ({}) on {}; global batch {}, optimizer {}\n", question.model_name,
+                       parameters_text(parameters_of(question)), cluster_words(question.cluster), question.global_batch,
+                       question.optimizer);
   return fmt::format("{} ({}, sequences of {}) on {}; global batch {}, runtime {}\n", question.model_name,
-                     parameters_text(double(parameters_of(question.model))), question.model.sequence_length,
+                     parameters_text(parameters_of(question)), question.model.sequence_length,
                      cluster_words(question.cluster), question.global_batch, question.options.runtime.name);
 }
 
 std::string answer_line(const TrainQuestion& question, const RankedPlan& plan, double limit) {
-  std::string text = fmt::format("{}: {} a step, {:.0f} tokens/s", to_string(plan.plan), seconds_text(plan.time.step()),
-                                 tokens_per_second(question, plan));
+  std::string text = fmt::format("{}: {} a step, {:.0f} {}/s", to_string(plan.plan), seconds_text(plan.time.step()),
+                                 units_per_second(question, plan), unit_of(question));
   if (const double share = model_utilization(question, plan); share > 0)
     text += fmt::format(", MFU {:.1f} %", 100 * share);
   text += fmt::format(", {} of {}", bytes_text(std::uint64_t(plan.memory.total())), bytes_text(std::uint64_t(limit)));
+  if (question.replica)
+    text += fmt::format("; a rank takes {} a step in {}",
+                        counted(std::int64_t(question.global_batch) / plan.plan.data, "sample"),
+                        plan.plan.microbatches(question.global_batch) == 1
+                            ? "one pass"
+                            : fmt::format("{} passes", plan.plan.microbatches(question.global_batch)));
   if (plan.plan.pipeline > 1) text += fmt::format(" on the ranks of pipeline rank {}", plan.fullest);
   return text + "\n";
 }
@@ -74,7 +103,17 @@ std::string parts_table(const RankedPlan& plan) {
   return text;
 }
 
+// Of a replica: all ranks are alike.
+std::string rank_table(const RankedPlan& best) {
+  const Unit unit(best.memory.total());
+  std::string text = fmt::format("\nmemory of a rank in {}\n", unit.name);
+  for (const auto& [name, bytes] : parts_of(best.memory))
+    if (bytes > 0) text += fmt::format("  {:<14} {:>10}\n", name, unit.text(bytes));
+  return text + fmt::format("  {:<14} {:>10}\n", "total", unit.text(best.memory.total()));
+}
+
 std::string stages_table(const TrainQuestion& question, const RankedPlan& best) {
+  if (question.replica) return rank_table(best);
   const int microbatches = best.plan.microbatches(question.global_batch), ranks = best.plan.pipeline;
   const Unit unit(best.memory.total());
   std::string text = fmt::format("\nmemory in {}\n  rank  layers", unit.name);
@@ -130,24 +169,42 @@ std::string refusals_text(const TrainingPlans& plans) {
   return text;
 }
 
+// How `tutti run` starts the ranks.
+std::string ranks_text(const Cluster& cluster) {
+  if (cluster.nodes.size() > 1) return "--hosts ...";
+  const ClusterNodes& nodes = cluster.nodes[0];
+  return nodes.count == 1 ? fmt::format("-n {}", nodes.devices)
+                          : fmt::format("--nnodes {} -n {}", nodes.count, nodes.devices);
+}
+
+std::vector<std::string> options_of(const TrainQuestion& question, const RankedPlan& plan) {
+  if (!question.replica) return planning::program_options(plan.plan, question.global_batch);
+  std::vector<std::string> options = planning::replica_options(*question.replica, plan.plan, question.global_batch);
+  options.insert(options.end(), {"--optimizer", question.optimizer});
+  return options;
+}
+
 std::string command_text(const TrainQuestion& question, const RankedPlan& plan) {
+  if (question.replica && question.model_name.starts_with("mlp:"))
+    return "\ntrain_image has no such MLP: tutti::parallelize() trains any chain of blocks "
+           "(docs/concepts/planner.md)\n";
+  if (question.replica)
+    return fmt::format("\nrun it, with the options of the data\n  tutti run {} train_image {}\n",
+                       ranks_text(question.cluster), join(options_of(question, plan), " "));
   const std::string& runtime = question.options.runtime.name;
   const std::string options = join(planning::program_options(plan.plan, question.global_batch), " ");
   if (runtime == "tutti") {
-    const Cluster& cluster = question.cluster;
-    const int nodes = cluster.devices() / cluster.nodes[0].devices;
-    const std::string ranks = nodes == 1 ? fmt::format("-n {}", plan.plan.devices())
-                                         : fmt::format("--nnodes {} -n {}", nodes, cluster.nodes[0].devices);
     return fmt::format("\nrun it, with the options of the model and of the data\n  tutti run {} pretrain_gpt ... {}\n",
-                       ranks, options);
+                       ranks_text(question.cluster), options);
   }
   return fmt::format("\noptions of {}\n  {}\n", runtime == "megatron" ? "Megatron-LM" : "Megatron-DeepSpeed", options);
 }
 
 nlohmann::ordered_json plan_json(const TrainQuestion& question, const RankedPlan& plan) {
-  nlohmann::ordered_json json = {{"plan", to_string(plan.plan)},
-                                 {"step_s", plan.time.step()},
-                                 {"tokens_per_s", tokens_per_second(question, plan)}};
+  nlohmann::ordered_json json = {
+      {"plan", to_string(plan.plan)},
+      {"step_s", plan.time.step()},
+      {question.replica ? "samples_per_s" : "tokens_per_s", units_per_second(question, plan)}};
   if (const double share = model_utilization(question, plan); share > 0) json["mfu"] = share;
   const auto key = [](std::string name) {
     std::replace(name.begin(), name.end(), ' ', '_');
@@ -157,19 +214,20 @@ nlohmann::ordered_json plan_json(const TrainQuestion& question, const RankedPlan
   json["memory_bytes"] = plan.memory.total();
   json["fullest_rank"] = plan.fullest;
   for (const auto& [name, bytes] : parts_of(plan.memory)) json["memory"][key(name)] = bytes;
-  json["options"] = planning::program_options(plan.plan, question.global_batch);
+  json["options"] = options_of(question, plan);
   return json;
 }
 
 nlohmann::ordered_json question_json(const TrainQuestion& question, double limit) {
-  return {{"model", question.model_name},
-          {"parameters", parameters_of(question.model)},
-          {"cluster", question.cluster.name},
-          {"devices", question.cluster.devices()},
-          {"global_batch", question.global_batch},
-          {"sequence_length", question.model.sequence_length},
-          {"runtime", question.options.runtime.name},
-          {"limit_bytes", limit}};
+  nlohmann::ordered_json json = {{"model", question.model_name},
+                                 {"parameters", std::int64_t(parameters_of(question))},
+                                 {"cluster", question.cluster.name},
+                                 {"devices", question.cluster.devices()},
+                                 {"global_batch", question.global_batch}};
+  if (!question.replica) json["sequence_length"] = question.model.sequence_length;
+  json["runtime"] = question.options.runtime.name;
+  json["limit_bytes"] = limit;
+  return json;
 }
 
 }  // namespace

@@ -383,6 +383,7 @@ TEST(DlrmOptionPairs, NoOptionIsForgotten) {
        {"a model that is read and not trained",
         "--load-model --inference-only --quantize-mlp-with-bit --quantize-emb-with-bit"},
        {"files of the placement", "--plan --table-cache"},
+       {"choose the placement: train_dlrm_test.cc", "--parallel --cluster"},
        {"this machine has one backend", "--dist-backend"},
        {"tests/cuda has GPUs", "--device --use-gpu"},
        {"when and where checkpoints are written",

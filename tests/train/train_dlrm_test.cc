@@ -114,6 +114,10 @@ TEST(TrainDlrm, MistakesGetASentenceAndExitCode2) {
           "--num-batches 1099511627776 of 1099511627776 samples are more than can be counted");
   refused({"--dist-backend", "nccl", "--save-onnx"}, "2 options are not supported:\n  --save-onnx: ");
   refused({"--dist-backend", "nccl"}, "--dist-backend nccl is not supported: NCCL is for GPUs");
+  refused({"--parallel", "auto", "--use-gpu"}, "--parallel auto and --use-gpu were both given");
+  refused({"--parallel", "auto", "--table-folder", "x"}, "--parallel auto and --table-folder were both given");
+  refused({"--cluster", "cpu"}, "--cluster is for --parallel auto");
+  refused({"--parallel", "auto", "--cluster", "cpu"}, "--cluster cpu has 8 devices, and 1 rank trains");
 }
 
 TEST(TrainDlrm, AnExchangeThatSendsNothingIsWarnedOf) {
@@ -509,6 +513,21 @@ TEST(TrainDlrm, PlansOfTablesAreReadFromAFile) {
   ended = train(2, {"--plan", plan});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, AllOf(HasSubstr(plan), HasSubstr("leaves out table table_1")));
+}
+
+TEST(TrainDlrm, AnAutomaticPlacementTrainsAsOneProcess) {
+  const Texts losses{"0.025266", "0.180494", "0.083240"};
+  const auto trains = [&](int ranks, Texts more, const std::string& line) {
+    more.insert(more.begin(), {"--mini-batch-size=2", "--data-size=6", "--parallel=auto"});
+    const auto ended = train(ranks, more);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(losses_of(ended), losses) << line;
+    EXPECT_THAT(ended.out, HasSubstr(line));
+  };
+  trains(2, {}, " placement: about ");
+  trains(2, {"--placement=row-wise"}, "parallel auto: row-wise placement (given): about ");
+  trains(2, {"--no-shared-tables"}, "parallel auto: instead of ");
+  trains(8, {"--cluster=cpu"}, " placement: about ");
 }
 
 TEST(TrainDlrm, HelpIsForPeople) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "tutti/base/text.h"
@@ -12,6 +13,7 @@ namespace tutti {
 namespace {
 
 constexpr double kMostDivisions = 200;  // that are tried one by one
+constexpr int kMostTried = 4000;        // of all others, in one search
 
 double over(double bytes, double bandwidth) { return bandwidth > 0 ? bytes / bandwidth : 0; }
 
@@ -51,22 +53,6 @@ bool cuts_apart(const std::vector<LayerRange>& cut, const std::vector<LayerRange
     return std::any_of(together.begin(), together.end(),
                        [&](const LayerRange& blocks) { return stage.end > blocks.begin && stage.end < blocks.end; });
   });
-}
-
-std::vector<std::vector<LayerRange>> ways_to_cut(const BlockChain& chain, int stages, double rows) {
-  const int blocks = int(chain.blocks.size());
-  std::vector<std::vector<LayerRange>> all;
-  if (divisions(blocks, stages) <= kMostDivisions) {
-    std::vector<LayerRange> cut;
-    add_divisions(0, blocks, stages, cut, all);
-    return all;
-  }
-  std::vector<double> seconds, bytes;
-  for (const BlockCost& block : chain.blocks) {
-    seconds.push_back(block.forward.of(rows) + block.backward.of(rows));
-    bytes.push_back(block.trained_bytes * (2 + chain.state_bytes) + block.kept_bytes * rows * stages);
-  }
-  return {balanced_stages(seconds, stages), balanced_stages(bytes, stages)};
 }
 
 }  // namespace
@@ -178,6 +164,109 @@ RankedBlockPlan ranked(const BlockChain& chain, const BlockPlan& plan, const Sta
   return result;
 }
 
+// All plans with so many stages and microbatches, or the fastest of them.
+class CutSearch {
+ public:
+  CutSearch(const BlockChain& chain, const BlockPlanOptions& options) : chain_(chain), options_(options) {}
+
+  void run(int stages, int microbatches) {
+    const int blocks = int(chain_.blocks.size()), replicas = options_.ranks / stages;
+    plan_ = {.replicas = replicas, .microbatches = microbatches};
+    const double rows = double(options_.batch / replicas / microbatches);
+    if (divisions(blocks, stages) <= kMostDivisions) {
+      std::vector<std::vector<LayerRange>> all;
+      std::vector<LayerRange> cut;
+      add_divisions(0, blocks, stages, cut, all);
+      for (const auto& one : all) take(one);
+      return;
+    }
+    std::vector<double> bytes;
+    before_ = {0};
+    std::vector<double> seconds;
+    for (const BlockCost& block : chain_.blocks) {
+      seconds.push_back(block.forward.of(rows) + block.backward.of(rows));
+      before_.push_back(before_.back() + seconds.back());
+      bytes.push_back(block.trained_bytes * (2 + chain_.state_bytes) + block.kept_bytes * rows * stages);
+    }
+    climb(balanced_stages(seconds, stages));
+    climb(balanced_stages(bytes, stages));
+    std::vector<LayerRange> cut;
+    branch(cut, 0, stages);
+  }
+
+  std::vector<RankedBlockPlan> fitting;
+  std::optional<RankedBlockPlan> least;  // needs least memory
+
+ private:
+  // Notes the plans of a cut. The seconds of the fastest that fits.
+  double take(const std::vector<LayerRange>& cut) {
+    double fastest = std::numeric_limits<double>::infinity();
+    if (cuts_apart(cut, chain_.together)) return fastest;
+    plan_.stages = cut;
+    const StagesCost cost = cost_of(chain_, plan_, options_.batch);
+    for (const bool shards : {false, true}) {
+      if (shards && !can_shard(chain_, cut, plan_.replicas)) continue;
+      plan_.shards_optimizer = shards;
+      const RankedBlockPlan found = ranked(chain_, plan_, cost);
+      if (!least || found.bytes < least->bytes) least = found;
+      if (options_.memory > 0 && found.bytes > options_.memory) continue;
+      fitting.push_back(found);
+      fastest = std::min(fastest, found.seconds());
+    }
+    best_ = std::min(best_, fastest);
+    return fastest;
+  }
+
+  // Moves one border at a time by one block, as long as that is faster.
+  void climb(std::vector<LayerRange> cut) {
+    double fastest = take(cut);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t stage = 1; stage < cut.size(); ++stage)
+        for (const int step : {-1, 1}) {
+          std::vector<LayerRange> other = cut;
+          other[stage - 1].end = other[stage].begin = cut[stage].begin + step;
+          if (other[stage - 1].size() < 1 || other[stage].size() < 1) continue;
+          if (const double seconds = take(other); seconds < fastest) fastest = seconds, cut = other, moved = true;
+        }
+    }
+  }
+
+  // Adds stages from block `begin` on, and leaves out what cannot be faster than the fastest plan: the microbatches of
+  // a stage take their time one after another, between the first one's way to it and the last one's way back. Of the
+  // blocks that are left, a stage has at least the mean.
+  void branch(std::vector<LayerRange>& cut, int begin, int left) {
+    const int blocks = int(chain_.blocks.size());
+    const auto is_slow = [&](double seconds_before, double seconds) {
+      return seconds_before + plan_.microbatches * seconds >= best_;
+    };
+    if (left == 1) {
+      if (tried_ >= kMostTried || is_slow(before_[std::size_t(begin)], before_.back() - before_[std::size_t(begin)]))
+        return;
+      ++tried_;
+      cut.push_back({begin, blocks});
+      take(cut);
+      cut.pop_back();
+      return;
+    }
+    for (int end = begin + 1; end <= blocks - (left - 1); ++end) {
+      const double here = before_[std::size_t(begin)], there = before_[std::size_t(end)];
+      if (is_slow(here, there - here)) return;  // and with more blocks it is slower
+      if (is_slow(there, (before_.back() - there) / (left - 1))) continue;
+      cut.push_back({begin, end});
+      branch(cut, end, left - 1);
+      cut.pop_back();
+    }
+  }
+
+  const BlockChain& chain_;
+  const BlockPlanOptions& options_;
+  BlockPlan plan_;
+  std::vector<double> before_;  // seconds of the blocks before each block, for one microbatch
+  double best_ = std::numeric_limits<double>::infinity();
+  int tried_ = 0;
+};
+
 }  // namespace
 
 RankedBlockPlan evaluate(const BlockChain& chain, const BlockPlan& plan, std::int64_t batch) {
@@ -192,29 +281,16 @@ Result<std::vector<RankedBlockPlan>> plan_blocks(const BlockChain& chain, const 
                     "(memory 0: no limit)",
                     options.ranks, options.batch, options.memory));
   const std::int64_t least_rows = std::min<std::int64_t>(chain.least_rows, options.batch / options.ranks);
-  std::vector<RankedBlockPlan> fitting;
-  std::optional<RankedBlockPlan> least;
+  CutSearch search(chain, options);
   for (int stages = 1; stages <= std::min(options.ranks, int(chain.blocks.size())); ++stages) {
     const int replicas = options.ranks / stages;
     if (options.ranks % stages != 0 || options.batch % replicas != 0) continue;
-    for (std::int64_t microbatches = 1; microbatches <= options.batch / replicas; ++microbatches) {
-      if (options.batch / replicas % microbatches != 0 || options.batch / replicas / microbatches < least_rows)
-        continue;
-      const double rows = double(options.batch / replicas / microbatches);
-      for (const auto& cut : ways_to_cut(chain, stages, rows)) {
-        if (cuts_apart(cut, chain.together)) continue;
-        BlockPlan plan{.replicas = replicas, .microbatches = int(microbatches), .stages = cut};
-        const StagesCost cost = cost_of(chain, plan, options.batch);
-        for (const bool shards : {false, true}) {
-          if (shards && !can_shard(chain, cut, replicas)) continue;
-          plan.shards_optimizer = shards;
-          const RankedBlockPlan found = ranked(chain, plan, cost);
-          if (!least || found.bytes < least->bytes) least = found;
-          if (options.memory == 0 || found.bytes <= options.memory) fitting.push_back(found);
-        }
-      }
-    }
+    const std::int64_t samples = options.batch / replicas;
+    for (std::int64_t microbatches = 1; microbatches <= samples; ++microbatches)
+      if (samples % microbatches == 0 && samples / microbatches >= least_rows) search.run(stages, int(microbatches));
   }
+  std::vector<RankedBlockPlan>& fitting = search.fitting;
+  const std::optional<RankedBlockPlan>& least = search.least;
   if (!least)
     return invalid_argument(
         fmt::format("a batch of {} cannot be divided among {} ranks of a model of {} block{}; "
@@ -228,7 +304,7 @@ Result<std::vector<RankedBlockPlan>> plan_blocks(const BlockChain& chain, const 
                  .hint = "use more ranks, a smaller batch or smaller blocks"};
   std::stable_sort(fitting.begin(), fitting.end(),
                    [](const auto& a, const auto& b) { return a.seconds() < b.seconds(); });
-  return fitting;
+  return std::move(fitting);
 }
 
 }  // namespace tutti

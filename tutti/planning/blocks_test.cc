@@ -53,6 +53,29 @@ TEST(BlockPlan, ShardsTheOptimizerWhereItsStepIsSlow) {
   EXPECT_NEAR(plans[0].optimizer, 1, 1e-9);
 }
 
+// Where there are too many ways to cut the blocks, a lower bound leaves most of them out.
+TEST(BlockPlan, IsTheFastestOfManyWaysToCut) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> seconds(1e-3, 1e-2);
+  for (int round = 0; round < 20; ++round) {
+    BlockChain chain = even_chain(12);
+    for (BlockCost& block : chain.blocks)
+      block.forward.per_row = seconds(random), block.backward.per_row = seconds(random);
+    chain.sum_start = 100;  // so that no plan has replicas
+    const auto plans = plan_blocks(chain, {.ranks = 5, .batch = 10}).or_throw();
+    double least = 1e9;  // of the 330 ways
+    for (int a = 1; a < 12; ++a)
+      for (int b = a + 1; b < 12; ++b)
+        for (int c = b + 1; c < 12; ++c)
+          for (int d = c + 1; d < 12; ++d)
+            for (const int microbatches : {1, 2, 5, 10}) {
+              const BlockPlan plan{.microbatches = microbatches, .stages = {{0, a}, {a, b}, {b, c}, {c, d}, {d, 12}}};
+              least = std::min(least, evaluate(chain, plan, 10).seconds());
+            }
+    EXPECT_DOUBLE_EQ(plans[0].seconds(), least);
+  }
+}
+
 TEST(BlockPlan, GivesTheLargestBlockAStageOfItsOwn) {
   BlockChain chain = even_chain(5);
   chain.blocks[1].forward.per_row = 0.1;

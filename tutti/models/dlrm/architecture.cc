@@ -71,4 +71,25 @@ Result<Architecture> architecture_of(const ArchitectureOptions& options, std::in
   return made;
 }
 
+std::vector<TableSpec> table_specs(const Architecture& architecture, double lookups) {
+  std::vector<TableSpec> specs(architecture.tables.size());
+  for (std::size_t i = 0; i < architecture.features.size(); ++i) {
+    const auto& feature = architecture.features[i];
+    const auto spec = [&](std::size_t table, const char* part) {
+      const auto& shape = architecture.tables[table];
+      specs[table] = {
+          .name = fmt::format("table_{}{}", i, part), .rows = shape.rows, .dim = shape.dim, .lookups = lookups};
+    };
+    const bool divided = feature.kind == FeatureKind::kQuotientRemainder;
+    spec(feature.table, divided ? "_quotient" : "");
+    if (divided) spec(feature.table + 1, "_remainder");
+  }
+  return specs;
+}
+
+double lookups_of(const DataOptions& options) {
+  if (options.generation == DataGeneration::kDataset) return 1;
+  return double(options.indices_per_lookup) * (options.indices_per_lookup_fixed ? 1 : 0.5);
+}
+
 }  // namespace tutti::dlrm

@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/models/dlrm/options.h"
+#include "tutti/planning/tables/placement.h"
 
 namespace tutti::dlrm {
 
@@ -48,6 +49,11 @@ struct Architecture {
 // for something else.
 Result<Architecture> architecture_of(const ArchitectureOptions& options, std::int64_t dense,
                                      const std::vector<std::int64_t>& rows, const std::string& where);
+
+// What tables hold, for planners and files: "table_0", or of a quotient-remainder feature "table_3_quotient", ...
+std::vector<TableSpec> table_specs(const Architecture& architecture, double lookups);
+// Lookups of a sample in each table: those of random data, on average, or the one of a dataset.
+double lookups_of(const DataOptions& options);
 
 // What the interaction of `vectors` vectors of `dim` hands to the top MLP: with dot, the first of them and the strict
 // lower triangle of the products (with `itself`, the diagonal too).

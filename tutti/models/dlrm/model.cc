@@ -142,22 +142,6 @@ EmbeddingOptions table_options(const Architecture& architecture, const ModelOpti
 
 }  // namespace
 
-std::vector<TableSpec> table_specs(const Architecture& architecture, double lookups) {
-  std::vector<TableSpec> specs(architecture.tables.size());
-  for (std::size_t i = 0; i < architecture.features.size(); ++i) {
-    const auto& feature = architecture.features[i];
-    const auto spec = [&](std::size_t table, const char* part) {
-      const auto& shape = architecture.tables[table];
-      specs[table] = {
-          .name = fmt::format("table_{}{}", i, part), .rows = shape.rows, .dim = shape.dim, .lookups = lookups};
-    };
-    const bool divided = feature.kind == FeatureKind::kQuotientRemainder;
-    spec(feature.table, divided ? "_quotient" : "");
-    if (divided) spec(feature.table + 1, "_remainder");
-  }
-  return specs;
-}
-
 // What every rank has whole, and what trains it.
 struct Model::Dense {
   std::shared_ptr<DenseHalf> module;

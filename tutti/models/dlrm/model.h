@@ -96,7 +96,4 @@ class Model {
   std::vector<PackedTable> packed_;
 };
 
-// What tables hold, for planners and files: "table_0", or of a quotient-remainder feature "table_3_quotient", ...
-std::vector<TableSpec> table_specs(const Architecture& architecture, double lookups);
-
 }  // namespace tutti::dlrm

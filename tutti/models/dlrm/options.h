@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/embedding/options.h"
+#include "tutti/planning/tables/placement.h"
 
 namespace tutti::dlrm {
 
@@ -102,6 +103,7 @@ struct ReportOptions {
 
 // Where tables lie, and how their rows travel.
 struct PlacementOptions {
+  TablePlacement planned;          // of --parallel auto; overrides the next two if it has tables
   std::string plan_file;           // overrides `placement`
   std::string placement = "auto";  // placing.h has the names
   TableExchange exchange = TableExchange::kAllToAll;

@@ -202,11 +202,8 @@ class DlrmTask final : public Task {
 
  private:
   TablePlacement placed(const Architecture& architecture) {
-    const auto lookups =
-        options_.data.generation == DataGeneration::kDataset
-            ? 1.0
-            : double(options_.data.indices_per_lookup) * (options_.data.indices_per_lookup_fixed ? 1 : 0.5);
-    auto placing = place_tables(options_, table_specs(architecture, lookups), world_.size()).or_throw();
+    auto placing =
+        place_tables(options_, table_specs(architecture, lookups_of(options_.data)), world_.size()).or_throw();
     if (world_.size() > 1 && world_.rank() == 0) fmt::print(stderr, "{}\n", placing.text);
     return std::move(placing.placement);
   }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 namespace tutti {
@@ -127,6 +128,22 @@ TablePlacement place_by_count(std::span<const TableSpec> tables, int ranks) {
     const Slice mine = my_slice(std::int64_t(tables.size()), rank, ranks);
     for (std::int64_t t = mine.begin; t < mine.end; ++t)
       placement.tables[std::size_t(t)] = place_whole(tables[std::size_t(t)], rank);
+  }
+  return placement;
+}
+
+TablePlacement place_all(TableSharding sharding, std::span<const TableSpec> tables, int ranks) {
+  TUTTI_REQUIRE(sharding != TableSharding::kTableWise, "tables: a whole table is on one rank, not on all");
+  TablePlacement placement{.ranks = ranks, .tables = {}};
+  for (const TableSpec& table : tables) {
+    if (sharding == TableSharding::kReplicated) {
+      placement.tables.push_back(place_everywhere(table, ranks));
+      continue;
+    }
+    const bool by_rows = sharding == TableSharding::kRowWise;
+    std::vector<int> owners(std::size_t(std::min<std::int64_t>(ranks, by_rows ? table.rows : table.dim)));
+    std::iota(owners.begin(), owners.end(), 0);
+    placement.tables.push_back(by_rows ? place_by_rows(table, owners) : place_by_columns(table, owners));
   }
   return placement;
 }

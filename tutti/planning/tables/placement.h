@@ -72,6 +72,9 @@ TablePlacement::Table place_whole(const TableSpec& table, int rank);
 TablePlacement::Table place_by_rows(const TableSpec& table, std::span<const int> ranks);     // even ranges, none empty
 TablePlacement::Table place_by_columns(const TableSpec& table, std::span<const int> ranks);  // even ranges, none empty
 TablePlacement::Table place_everywhere(const TableSpec& table, int ranks);
+// Cuts all tables over all ranks, or copies them to all: kRowWise, kColumnWise or kReplicated. A table with fewer rows
+// or columns than there are ranks is cut into as many parts as it has.
+TablePlacement place_all(TableSharding sharding, std::span<const TableSpec> tables, int ranks);
 
 // Checks that every row and column of every table is placed exactly once (replicated: once per rank), on ranks that
 // exist. The error names the table and the gap, the overlap or the rank.

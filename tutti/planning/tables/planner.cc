@@ -21,23 +21,45 @@ std::int64_t kept_bytes(const TableShard& shard, const PlannerOptions& options) 
   return shard.rows.size() * a_row * options.number_bytes;
 }
 
+// What a batch costs the rank that holds a part. `sent`: pooled rows to other ranks, which return as many gradients;
+// `reduced`: gradients of a replicated table, which all ranks sum.
+struct Traffic {
+  double forward = 0, backward = 0, sent = 0, reduced = 0;
+  double moved(const PlannerOptions& options) const {
+    const double n = options.ranks;
+    return forward + backward + options.sent_weight * (2 * sent + 2 * (n - 1) / n * reduced);
+  }
+};
+
 // A row is read in the forward pass, and read and written in the step. A pooled row is written and read, and so is its
 // gradient. In a replicated table this saves one transfer each, because they stay on the rank.
-double moved_bytes(const TableSpec& table, TableSharding sharding, const TableShard& shard,
+Traffic traffic_of(const TableSpec& table, TableSharding sharding, const TableShard& shard,
                    const PlannerOptions& options) {
   const double lookups = double(options.batch) * table.lookups, width = double(shard.columns.size());
   const double row = width * double(options.number_bytes), pooled = 2 * double(options.batch) * row;
   const double share = double(shard.rows.size()) / double(table.rows);  // of the lookups
+  const double others = double(options.ranks - 1) / options.ranks, n = options.ranks;
   switch (sharding) {
     case TableSharding::kTableWise:
     case TableSharding::kColumnWise:
-      return lookups * (3 * row + kLookupBytes) + 2 * pooled;
+      return {.forward = lookups * (row + 8) + pooled,
+              .backward = lookups * (2 * row + kLookupBytes - 8) + pooled,
+              .sent = others * pooled / 2};
     case TableSharding::kRowWise:  // the reader adds partial sums
-      return lookups * (8 + share * (3 * row + kLookupBytes)) + 3 * pooled;
+      return {.forward = lookups * (8 + share * (row + 8)) + 2 * pooled,
+              .backward = lookups * share * (2 * row + kLookupBytes - 8) + pooled,
+              .sent = others * pooled / 2};
     case TableSharding::kReplicated:  // a share of the samples; then a reduction and a step of all rows
-      return (lookups * (3 * row + 8) + pooled) / options.ranks + 6 * double(table.rows) * row;
+      return {.forward = (lookups * (row + 8) + pooled / 2) / n,
+              .backward = (lookups * 2 * row + pooled / 2) / n + 6 * double(table.rows) * row,
+              .reduced = double(table.rows) * row};
   }
-  return 0;
+  return {};
+}
+
+double moved_bytes(const TableSpec& table, TableSharding sharding, const TableShard& shard,
+                   const PlannerOptions& options) {
+  return traffic_of(table, sharding, shard, options).moved(options);
 }
 
 struct TablePart {
@@ -202,14 +224,40 @@ Result<TablePlacement> plan_tables(std::span<const TableSpec> tables, const Plan
   return placement;
 }
 
+const std::vector<std::string>& placement_names() {
+  static const std::vector<std::string> names = {"auto",     "table-wise",  "count",
+                                                 "row-wise", "column-wise", "replicated"};
+  return names;
+}
+
+Result<TablePlacement> place_by_name(const std::string& name, std::span<const TableSpec> tables,
+                                     PlannerOptions options) {
+  if (name == "count") return place_by_count(tables, options.ranks);
+  if (name == "row-wise") return place_all(TableSharding::kRowWise, tables, options.ranks);
+  if (name == "column-wise") return place_all(TableSharding::kColumnWise, tables, options.ranks);
+  if (name == "replicated") return place_all(TableSharding::kReplicated, tables, options.ranks);
+  options.table_wise_only = name == "table-wise";
+  return plan_tables(tables, options);
+}
+
 PlacementCost cost_of(const TablePlacement& placement, std::span<const TableSpec> tables,
                       const PlannerOptions& options) {
   const std::size_t ranks = std::size_t(placement.ranks);
-  PlacementCost cost{std::vector<double>(ranks), std::vector<std::int64_t>(ranks)};
+  PlacementCost cost{.bytes_moved = std::vector<double>(ranks),
+                     .bytes_forward = std::vector<double>(ranks),
+                     .bytes_backward = std::vector<double>(ranks),
+                     .bytes_sent = std::vector<double>(ranks),
+                     .bytes_kept = std::vector<std::int64_t>(ranks)};
   for (std::size_t t = 0; t < tables.size(); ++t)
     for (const TableShard& shard : placement.tables[t].shards) {
-      cost.bytes_moved[std::size_t(shard.rank)] += moved_bytes(tables[t], placement.tables[t].sharding, shard, options);
-      cost.bytes_kept[std::size_t(shard.rank)] += kept_bytes(shard, options);
+      const std::size_t rank = std::size_t(shard.rank);
+      const Traffic traffic = traffic_of(tables[t], placement.tables[t].sharding, shard, options);
+      cost.bytes_moved[rank] += traffic.moved(options);
+      cost.bytes_forward[rank] += traffic.forward;
+      cost.bytes_backward[rank] += traffic.backward;
+      cost.bytes_sent[rank] += traffic.sent;
+      cost.bytes_kept[rank] += kept_bytes(shard, options);
+      if (rank == 0) cost.bytes_reduced += traffic.reduced;  // a replicated table is on every rank
     }
   const double all = std::accumulate(cost.bytes_moved.begin(), cost.bytes_moved.end(), 0.0);
   const double most = *std::max_element(cost.bytes_moved.begin(), cost.bytes_moved.end());

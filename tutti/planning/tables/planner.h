@@ -25,15 +25,27 @@ struct PlannerOptions {
   std::int64_t memory_bytes = 0;    // per rank, for tables; 0: unlimited
   bool table_wise_only = false;     // tables are neither split nor replicated
   std::int64_t least_columns = 16;  // of a part of a table: a cache line of floats
+  // Bytes moved in memory that a byte sent to another rank costs. 0: ranks read each other's memory.
+  double sent_weight = 0;
 };
 
 // A placement that passes check(). Fails with kLimit, with required and available memory, if the tables do not fit.
 // Depends only on its arguments.
 Result<TablePlacement> plan_tables(std::span<const TableSpec> tables, const PlannerOptions& options);
 
+// "auto" (plan_tables), "table-wise" (without cutting and copying tables), "count" (place_by_count), "row-wise",
+// "column-wise" and "replicated" (place_all): the names that train_dlrm --placement takes.
+const std::vector<std::string>& placement_names();
+// Fails as plan_tables() does. `name` is one of placement_names().
+Result<TablePlacement> place_by_name(const std::string& name, std::span<const TableSpec> tables,
+                                     PlannerOptions options);
+
 // The cost of a placement.
 struct PlacementCost {
-  std::vector<double> bytes_moved;       // by rank, per batch
+  // By rank and per batch; moved: in both passes, with what PlannerOptions::sent_weight adds.
+  std::vector<double> bytes_moved, bytes_forward, bytes_backward;
+  std::vector<double> bytes_sent;        // pooled rows to other ranks, which send as many gradients back
+  double bytes_reduced = 0;              // gradients of replicated tables, on each rank
   std::vector<std::int64_t> bytes_kept;  // by rank
   double imbalance = 1;                  // the busiest rank over the mean
 };

@@ -9,9 +9,6 @@
 #include "tutti/base/text.h"
 
 namespace tutti::planning {
-namespace {
-
-constexpr int kMostChunks = 8;
 
 std::vector<int> divisors(int number) {
   std::vector<int> found;
@@ -24,29 +21,22 @@ std::vector<int> divisors(int number) {
   return found;
 }
 
-// The rules as a filter: what each part of a plan may be.
-class Filter {
- public:
-  explicit Filter(const PlanRules& rules) : allow_(rules.allow) {
-    for (const std::string& part : rules.fix) {
-      set_in_plan(fixed_, part).or_throw();
-      keys_.push_back(part.substr(0, part.find('=')));
-    }
+PlanFilter::PlanFilter(const PlanRules& rules) : allow_(rules.allow) {
+  for (const std::string& part : rules.fix) {
+    set_in_plan(fixed_, part).or_throw();
+    keys_.push_back(part.substr(0, part.find('=')));
   }
-  bool is_fixed(const char* key) const { return std::find(keys_.begin(), keys_.end(), key) != keys_.end(); }
-  const ParallelPlan& fixed() const { return fixed_; }
+}
 
-  // Whether a part may have `value`, where `fixed` is the given one and `plain` that of one process.
-  template <class T>
-  bool takes(const char* key, T value, T fixed, T plain) const {
-    if (is_fixed(key)) return value == fixed;
-    return value == plain || allow_.empty() || std::find(allow_.begin(), allow_.end(), key) != allow_.end();
-  }
+bool PlanFilter::is_fixed(const char* key) const { return std::find(keys_.begin(), keys_.end(), key) != keys_.end(); }
 
- private:
-  ParallelPlan fixed_;
-  std::vector<std::string> keys_, allow_;
-};
+bool PlanFilter::is_allowed(const char* key) const {
+  return allow_.empty() || std::find(allow_.begin(), allow_.end(), key) != allow_.end();
+}
+
+namespace {
+
+constexpr int kMostChunks = 8;
 
 class Enumeration {
  public:
@@ -166,7 +156,7 @@ class Enumeration {
   const TransformerConfig& config_;
   const TrainingRuntime& runtime_;
   const int batch_, devices_;
-  const Filter filter_;
+  const PlanFilter filter_;
   const std::function<void(const ParallelPlan&)>& take_;
   Refusals& refusals_;
   const ParallelPlan fixed_;

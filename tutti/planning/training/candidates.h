@@ -20,6 +20,27 @@ struct PlanRules {
 // kUsage for an unknown key, with the nearest one, and for a wrong value.
 Status check(const PlanRules& rules);
 
+// The rules as a filter: what each part of a plan may be.
+class PlanFilter {
+ public:
+  explicit PlanFilter(const PlanRules& rules);  // for which check() is ok
+  bool is_fixed(const char* key) const;
+  const ParallelPlan& fixed() const { return fixed_; }
+  // Whether a part may have `value`, where `fixed` is the given one and `plain` that of one process.
+  template <class T>
+  bool takes(const char* key, T value, T fixed, T plain) const {
+    return is_fixed(key) ? value == fixed : value == plain || is_allowed(key);
+  }
+
+ private:
+  bool is_allowed(const char* key) const;
+
+  ParallelPlan fixed_;
+  std::vector<std::string> keys_, allow_;
+};
+
+std::vector<int> divisors(int number);  // ascending
+
 // Reasons for which plans were not taken, each with their number.
 using Refusals = std::map<std::string, std::int64_t>;
 

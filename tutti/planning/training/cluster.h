@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/error.h"
+
 namespace tutti {
 
 // Nodes that are alike. Ranks are numbered node by node, in the order of Cluster::nodes.
@@ -71,5 +73,10 @@ struct Cluster {
     return sum;
   }
 };
+
+// kInvalidArgument if the cluster lacks a figure that every plan needs: devices, memory, bandwidths, rates.
+Status check(const Cluster& cluster);
+// The bytes that a rank may use where nothing else is said: nine tenths of the smallest device.
+double usable_memory(const Cluster& cluster);
 
 }  // namespace tutti

@@ -7,6 +7,11 @@
 namespace tutti::planning {
 namespace {
 
+// Transfers and computations that overlap slow each other: by 1.1 to 1.3 in the measurements of Galvatron (Miao et al.
+// 2022, arXiv:2211.13878). So a hidden transfer costs a part of its time. Ranks on CPUs transfer with the cores that
+// compute, so little is hidden there; the figure is assumed.
+constexpr double kHiddenCost = 0.2, kHiddenCostOnCores = 0.7;
+
 // The rate of a product of these sizes: the mean of the measured rates of its kind, each weighted by the inverse square
 // of its distance in logarithms of m, n and k. Zero if there is none.
 double measured_rate(const DeviceRates& device, ProductKind kind, double m, double n, double k, int busy) {
@@ -41,6 +46,22 @@ double product_time(const DeviceRates& device, ProductKind kind, double m, doubl
 
 double stream_time(const DeviceRates& device, double bytes, double operations) {
   return bytes / device.stream_bandwidth + operations * device.launch;
+}
+
+double crowding(const Cluster& cluster) {
+  int measured = 0;  // devices of a node that were at work together when they were measured
+  for (const ProductTime& product : cluster.device.products) measured = std::max(measured, product.busy);
+  double factor = 1;
+  for (const ClusterNodes& nodes : cluster.nodes)
+    if (nodes.cores > 0) factor = std::max(factor, double(nodes.devices) / std::max(nodes.cores, measured));
+  return factor;
+}
+
+double exposed_time(const Cluster& cluster, double transfer, double computation) {
+  const bool on_cores = std::any_of(cluster.nodes.begin(), cluster.nodes.end(),
+                                    [](const ClusterNodes& nodes) { return nodes.cores > 0; });
+  return std::max(transfer - computation, 0.0) +
+         (on_cores ? kHiddenCostOnCores : kHiddenCost) * std::min(transfer, computation);
 }
 
 GroupPlace place_of(int devices, int stride, int size) {

@@ -12,6 +12,15 @@ double product_time(const DeviceRates& device, ProductKind kind, double m, doubl
 // Element-wise work.
 double stream_time(const DeviceRates& device, double bytes, double operations);
 
+// Bytes after which an average starts while backward runs: what is left of it when the last backward ends.
+inline constexpr double kLastBucket = 25.0 * 1024 * 1024;
+inline constexpr double kUpdateKernels = 20;  // of an optimizer's step
+
+// Factor of all computations: above 1 where the devices of a node outnumber its cores, and were not measured together.
+double crowding(const Cluster& cluster);
+// What is left of a transfer behind a computation: the rest of it, and a part of what is hidden.
+double exposed_time(const Cluster& cluster, double transfer, double computation);
+
 // Where the ranks of a group are. Groups along an axis consist of ranks with a fixed stride.
 struct GroupPlace {
   int size = 1;

@@ -18,6 +18,7 @@ std::string cause_of(const std::string& part, const ParallelPlan& best, const Pa
     return plan.tensor > devices ? "they cross nodes, for tp is more than the devices of a node"
                                  : "each rank has fewer rows or columns to hide them behind";
   if (part == "averages") {
+    if (best.overlap_gradients && !plan.overlap_gradients) return "they begin when the backward pass has ended";
     if (plan.zero == ZeroStage::kWeights) return "weights are gathered for each microbatch";
     return "each device averages the gradients of more parameters";
   }

@@ -15,7 +15,6 @@
 namespace tutti {
 namespace {
 
-constexpr double kUsable = 0.9;
 constexpr int kTimed = 100;
 // Actions that are simulated in all: about half a second.
 constexpr std::int64_t kSimulatedActions = 8'000'000;
@@ -231,45 +230,21 @@ class Search {
   std::map<int, Family> families_;
 };
 
-std::string cluster_words(const Cluster& cluster) {
-  return cluster.name.empty() ? std::string("cluster") : "cluster " + cluster.name;
-}
-
 Status check_inputs(const TransformerConfig& model, const Cluster& cluster, int global_batch) {
   TUTTI_TRY(check(model));
   if (global_batch < 1)
     return invalid_argument(fmt::format("a global batch of {} samples, expected 1 or more", global_batch));
-  const std::string name = cluster_words(cluster);
-  if (cluster.devices() < 1) return invalid_argument(name + " has no devices", "count and devices of its nodes");
-  for (const ClusterNodes& nodes : cluster.nodes) {
-    if (!(nodes.memory > 0))
-      return invalid_argument(name + " does not say how much memory a device has", "memory of its nodes");
+  TUTTI_TRY(check(cluster));
+  for (const ClusterNodes& nodes : cluster.nodes)
     if (nodes.devices != cluster.nodes[0].devices)
-      return Error{
-          .code = Code::kUnsupported,
-          .detail = fmt::format("{} has nodes of {} and of {} devices", name, cluster.nodes[0].devices, nodes.devices),
-          .hint = "plan for the nodes that are alike"};
-  }
-  const auto& network = cluster.network;
-  if (cluster.devices() > 1 && cluster.nodes[0].devices > 1 && !(network.inside.bandwidth > 0))
-    return invalid_argument(name + " has no bandwidth inside a node", "inside.bandwidth of its network");
-  if (cluster.devices() > cluster.nodes[0].devices && !(network.between.bandwidth > 0))
-    return invalid_argument(name + " has no bandwidth between nodes", "between.bandwidth of its network");
-  const auto& device = cluster.device;
-  if (device.products.empty() && !(device.peak > 0 && device.share > 0))
-    return invalid_argument(name + " does not say how fast a device multiplies", "peak, or measured products");
-  if (!(device.stream_bandwidth > 0))
-    return invalid_argument(name + " does not say how fast a device reads memory", "stream_bandwidth of the device");
+      return Error{.code = Code::kUnsupported,
+                   .detail = fmt::format("cluster {} has nodes of {} and of {} devices", cluster.name,
+                                         cluster.nodes[0].devices, nodes.devices),
+                   .hint = "plan for the nodes that are alike, or use as many devices of each: --devices"};
   return {};
 }
 
 }  // namespace
-
-double usable_memory(const Cluster& cluster) {
-  double least = std::numeric_limits<double>::infinity();
-  for (const ClusterNodes& nodes : cluster.nodes) least = std::min(least, nodes.memory);
-  return kUsable * least;
-}
 
 Result<TrainingPlans> plan_training(const TransformerConfig& model, const Cluster& cluster, int global_batch,
                                     const PlanOptions& options) {

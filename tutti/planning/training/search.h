@@ -30,7 +30,7 @@ struct PlanOptions {
   TrainingRuntime runtime;
   planning::PlanRules rules{};
   PlanGoal goal = PlanGoal::kTime;
-  double memory = 0;  // bytes that a rank may use; 0: nine tenths of a device
+  double memory = 0;  // bytes that a rank may use; 0: usable_memory()
   int best = 10;      // plans to return
 };
 
@@ -69,7 +69,5 @@ Result<TrainingPlans> plan_training(const TransformerConfig& model, const Cluste
 // the batch.
 Result<RankedPlan> evaluate(const TransformerConfig& model, const Cluster& cluster, int global_batch,
                             const TrainingRuntime& runtime, const ParallelPlan& plan);
-// The bytes that PlanOptions::memory 0 stands for.
-double usable_memory(const Cluster& cluster);
 
 }  // namespace tutti

@@ -16,14 +16,7 @@
 namespace tutti::planning {
 namespace {
 
-// Bytes after which an average starts while backward runs: what is left of it when the last backward ends.
-constexpr double kLastBucket = 25.0 * 1024 * 1024;
-constexpr double kUpdateKernels = 20;
 constexpr double kSelectiveKernels = 5;
-// Transfers and computations that overlap slow each other: by 1.1 to 1.3 in the measurements of Galvatron (Miao et al.
-// 2022, arXiv:2211.13878). So a hidden transfer costs a part of its time. Ranks on CPUs transfer with the cores that
-// compute, so little is hidden there; the figure is assumed.
-constexpr double kHiddenCost = 0.2, kHiddenCostOnCores = 0.7;
 
 struct Seconds {
   double compute = 0, recompute = 0, tensor = 0, context = 0, messages = 0, averages = 0;
@@ -95,15 +88,11 @@ struct StepModel::Costs {
   Cluster cluster;
   TrainingRuntime runtime;
   int global_batch;
-  int devices;  // of a node
-  double hidden_cost = kHiddenCost;
+  int devices;        // of a node
   double slower = 1;  // factor of computations, where devices outnumber the cores of a node
   mutable std::map<std::uint64_t, LayerCosts> cache{};
 
-  // What is left of a transfer behind a computation.
-  double exposed(double transfer, double computation) const {
-    return std::max(transfer - computation, 0.0) + hidden_cost * std::min(transfer, computation);
-  }
+  double exposed(double transfer, double computation) const { return exposed_time(cluster, transfer, computation); }
   double product(ProductKind kind, const ProductWork& work, int busy) const {
     return slower * work.share * work.times *
            product_time(cluster.device, kind, work.rows, work.outputs, work.inputs, work.batch, runtime.element, busy);
@@ -361,15 +350,10 @@ StepModel::StepModel(const TransformerConfig& config, const Cluster& cluster, co
     : costs_(new Costs{config, cluster, runtime, global_batch, 1}) {
   TUTTI_REQUIRE(!cluster.nodes.empty(), "planner: the cluster has no nodes");
   costs_->devices = cluster.nodes.front().devices;
-  int measured = 0;  // devices of a node that were at work together when they were measured
-  for (const ProductTime& product : cluster.device.products) measured = std::max(measured, product.busy);
-  for (const ClusterNodes& nodes : cluster.nodes) {
-    if (nodes.cores > 0) costs_->hidden_cost = kHiddenCostOnCores;
+  costs_->slower = crowding(cluster);
+  for (const ClusterNodes& nodes : cluster.nodes)
     TUTTI_REQUIRE(nodes.devices == costs_->devices, "planner: nodes of ", costs_->devices, " and of ", nodes.devices,
                   " devices, expected the same number on each");
-    if (nodes.cores > 0)
-      costs_->slower = std::max(costs_->slower, double(nodes.devices) / std::max(nodes.cores, measured));
-  }
 }
 StepModel::~StepModel() = default;
 

@@ -1,0 +1,37 @@
+#include "tutti/planning/training/cluster.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tutti {
+
+Status check(const Cluster& cluster) {
+  const std::string name = cluster.name.empty() ? std::string("cluster") : "cluster " + cluster.name;
+  if (cluster.devices() < 1) return invalid_argument(name + " has no devices", "count and devices of its nodes");
+  int most = 0;  // devices of a node
+  for (const ClusterNodes& nodes : cluster.nodes) {
+    if (!(nodes.memory > 0))
+      return invalid_argument(name + " does not say how much memory a device has", "memory of its nodes");
+    most = std::max(most, nodes.devices);
+  }
+  const auto& network = cluster.network;
+  if (cluster.devices() > 1 && most > 1 && !(network.inside.bandwidth > 0))
+    return invalid_argument(name + " has no bandwidth inside a node", "inside.bandwidth of its network");
+  if (cluster.devices() > most && !(network.between.bandwidth > 0))
+    return invalid_argument(name + " has no bandwidth between nodes", "between.bandwidth of its network");
+  const auto& device = cluster.device;
+  if (device.products.empty() && !(device.peak > 0 && device.share > 0))
+    return invalid_argument(name + " does not say how fast a device multiplies", "peak, or measured products");
+  if (!(device.stream_bandwidth > 0))
+    return invalid_argument(name + " does not say how fast a device reads memory", "stream_bandwidth of the device");
+  return {};
+}
+
+double usable_memory(const Cluster& cluster) {
+  constexpr double kUsable = 0.9;
+  double least = std::numeric_limits<double>::infinity();
+  for (const ClusterNodes& nodes : cluster.nodes) least = std::min(least, nodes.memory);
+  return kUsable * least;
+}
+
+}  // namespace tutti

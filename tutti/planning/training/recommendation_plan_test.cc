@@ -1,0 +1,97 @@
+#include "tutti/planning/training/recommendation_plan.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "tutti/planning/training/cluster_presets.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+// Large tables and small ones, by their rows; 64 numbers a row.
+RecommendationModel model_of(const std::vector<std::int64_t>& rows) {
+  RecommendationModel model;
+  for (const std::int64_t count : rows)
+    model.tables.push_back({.name = "t" + std::to_string(model.tables.size()), .rows = count, .dim = 64, .lookups = 5});
+  const auto vectors = std::int64_t(rows.size()) + 1;
+  const std::int64_t bottom[] = {13, 512, 64}, top[] = {64 + vectors * (vectors - 1) / 2, 512, 256, 1};
+  set_dense_layers(model, bottom, vectors, 64, true, top);
+  return model;
+}
+
+const RecommendationModel kModel = model_of({1000000, 1000000, 5000, 5000, 5000, 200, 200});
+
+Cluster cpus(int nodes, double bandwidth) {
+  Cluster cluster = cluster_preset("cpu", nodes).or_throw();
+  cluster.network.between.bandwidth = bandwidth;
+  return cluster;
+}
+
+TEST(RecommendationPlan, IsTheFastestOfAllPlacements) {
+  for (const int nodes : {1, 2, 3}) {
+    const Cluster cluster = cpus(nodes, 1e9);
+    const RecommendationPlans plans = plan_recommendation(kModel, cluster, 4096, {}).or_throw();
+    ASSERT_FALSE(plans.best.empty());
+    const double best = plans.best[0].time.step();
+    for (const std::string& name : placement_names()) {
+      const auto placement = place_by_name(name, kModel.tables, {.ranks = cluster.devices(), .batch = 4096}).or_throw();
+      EXPECT_LE(best, evaluate(kModel, cluster, 4096, {}, name, placement).time.step()) << name;
+    }
+    for (const RankedPlacement& plan : plans.best) EXPECT_TRUE(check(plan.placement, kModel.tables).ok());
+  }
+}
+
+// plan_tables() without the network sends rows of tables that had better be copied.
+TEST(RecommendationPlan, CountsWhatASlowNetworkCarries) {
+  const RecommendationPlans plans = plan_recommendation(kModel, cpus(2, 2e7), 4096, {}).or_throw();
+  EXPECT_EQ(plans.best.at(0).name, kNetworkPlacement);
+  const RecommendationOptions only_auto{.placements = {"auto"}};
+  const RecommendationPlans automatic = plan_recommendation(kModel, cpus(2, 2e7), 4096, only_auto).or_throw();
+  EXPECT_LT(plans.best[0].time.step(), 0.9 * automatic.best.at(0).time.step());
+}
+
+TEST(RecommendationPlan, ExchangesNoRowsOnOneNode) {
+  const Cluster cluster = cpus(1, 1e9);
+  const RecommendationOptions by_messages{.placements = {"table-wise"}, .shares_memory = false};
+  const RecommendationOptions by_memory{.placements = {"table-wise"}};
+  const auto sent = plan_recommendation(kModel, cluster, 4096, by_messages).or_throw().best.at(0);
+  const auto shared = plan_recommendation(kModel, cluster, 4096, by_memory).or_throw().best.at(0);
+  EXPECT_EQ(sent.placement, shared.placement);
+  EXPECT_GT(sent.time.rows_out, 5 * shared.time.rows_out);
+  EXPECT_LT(shared.time.rows_out, 1e-4);
+}
+
+TEST(RecommendationPlan, KeepsEachNumberOnce) {
+  const RecommendationOptions options{.placements = {"table-wise", "row-wise", "column-wise"}};
+  const RecommendationPlans plans = plan_recommendation(kModel, cpus(2, 1e9), 4096, options).or_throw();
+  ASSERT_EQ(plans.best.size(), 3u);
+  for (const RankedPlacement& plan : plans.best) {
+    const double tables = std::accumulate(plan.memory.begin(), plan.memory.end(), 0.0,
+                                          [](double sum, const auto& memory) { return sum + memory.tables; });
+    EXPECT_EQ(tables, 4 * kModel.table_numbers()) << plan.name;
+    for (const RecommendationMemory& memory : plan.memory) EXPECT_LE(memory.total(), plan.most_memory());
+  }
+}
+
+TEST(RecommendationPlan, ReportsWhatDoesNotFit) {
+  const double tables = 4 * kModel.table_numbers();
+  const RecommendationPlans plans = plan_recommendation(kModel, cpus(1, 1e9), 512, {.memory = tables / 4}).or_throw();
+  ASSERT_FALSE(plans.best.empty());
+  for (const RankedPlacement& plan : plans.best) EXPECT_LE(plan.most_memory(), tables / 4);
+  ASSERT_FALSE(plans.unfit.empty());
+  EXPECT_EQ(plans.unfit.back().name, "replicated");
+  EXPECT_THAT(planning::why_not_fit(plans.unfit.back(), plans.limit), HasSubstr("of them buffers; another placement would help"));
+  EXPECT_TRUE(plan_recommendation(kModel, cpus(1, 1e9), 512, {.memory = 1e6}).or_throw().best.empty());
+}
+
+TEST(RecommendationPlan, NeedsCpus) {
+  const auto refused = plan_recommendation(kModel, cluster_preset("h100-sxm").or_throw(), 512, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().detail, HasSubstr("tables are in the memory of the host"));
+}
+
+}  // namespace
+}  // namespace tutti
