@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
     constexpr int kRanks[] = {2, 3, 4, 4, 6};
     BlockPlanOptions options{.ranks = kRanks[dice.whole(0, 4)]};
     options.batch = options.ranks * dice.whole(1, options.ranks > 3 ? 1 : 2);
-    const BlockChain chain = random_chain(dice, dice.whole(3, 12));
+    const BlockChain chain = random_chain(dice, dice.whole(3, 10));
     if (!dice.one_of(3)) {  // between what the smallest plan and what the largest needs
       double least = 0, most = 0;
       for (const auto& plan : tutti::plan_blocks(chain, options).or_throw()) {
