@@ -22,7 +22,7 @@ def build(name):
     import torch
 
     needs = f"this package of tutti has no module for torch {torch.__version__}"
-    sources = sorted(str(path) for path in (_FOLDER / "src").glob("*.cc"))
+    sources = sorted((_FOLDER / "src").glob("*.cc"))
     if not sources:
         raise ImportError(f"{needs}, and no sources to compile one: install a wheel of tutti that has it")
     missing = _missing()
@@ -65,9 +65,14 @@ def _load(name, sources, folder):
     import torch
 
     library = _FOLDER / "lib"
+    # One translation unit: the headers of torch take most of the time.
+    unit = folder / "module.cc"
+    text = "".join(f'#include "{path}"\n' for path in sources)
+    if not unit.exists() or unit.read_text() != text:
+        unit.write_text(text)
     if not (folder / f"{name}.so").exists():
         print(
-            f"tutti: compiling the module for torch {torch.__version__}, once: about two minutes",
+            f"tutti: compiling the module for torch {torch.__version__}, once: about half a minute",
             file=sys.stderr,
         )
     try:
@@ -75,7 +80,7 @@ def _load(name, sources, folder):
 
         return cpp_extension.load(
             name=name,
-            sources=sources,
+            sources=[str(unit)],
             extra_include_paths=[str(_FOLDER / "include"), str(_FOLDER / "src")],
             extra_cflags=["-O2", "-std=c++20", "-fvisibility=hidden"],
             extra_ldflags=[f"-L{library}", "-ltutti", f"-Wl,-rpath,{library}"],

@@ -27,13 +27,15 @@ def installed(folder):
     build = package.parents[1]
     if not (build / "CMakeCache.txt").exists():
         shutil.copytree(package, copy)
+        if (package.parent / "tutti.libs").exists():  # of auditwheel
+            shutil.copytree(package.parent / "tutti.libs", copy.parent / "tutti.libs")
         return copy
     subprocess.run(
         ["cmake", "--install", build, "--component", "python", "--prefix", folder],
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    for file in package.glob("*.py"):
+    for file in package.glob("*.py*"):
         shutil.copy(file, copy)
     return copy
 
@@ -250,12 +252,11 @@ class Module(Case):
             print(tensor.sum().item())
             dist.destroy_process_group()
             """
-        for says in "^tutti: compiling the module for torch", "":
-            ended = python(program, self.folder, seconds=540, XDG_CACHE_HOME=str(self.cache), MAX_JOBS="2")
+        for compiles in True, False:
+            ended = python(program, self.folder, seconds=400, XDG_CACHE_HOME=str(self.cache))
             self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
             self.assertIn("3.0", ended.stdout)
-            self.assertRegex(ended.stderr, says)
-        self.assertNotIn("compiling", ended.stderr)
+            self.assertEqual("tutti: compiling the module for torch" in ended.stderr, compiles)
         [built] = self.cache.glob(f"tutti/*/_torch_{RELEASE}.so")
         self.assertTrue(built.parent.name.startswith(f"torch-{dist.torch.__version__}-"))
 
