@@ -459,13 +459,44 @@ TEST(TrainingOnGpus, PlansOfStagesAndReplicasTrainAsOnTheCpu) {
               .replicas = 2, .microbatches = 2, .shards_optimizer = shards, .stages = {{0, 2}, {2, 4}}};
           check_close(train_on(gpu_of(world), plan), train_on(kCpu, plan), to_string(plan), 1e-9);
         }
-        const nn::Sequential net = make_stages(gpu_of(world));
-        const at::Tensor x = at::ones({8, 6}, at::kDouble).to(gpu_of(world));
-        expect_words(
-            sentence_of([&] { parallelize(world, blocks_of(net), loss, AdamWOptions{}, x, x.narrow(1, 0, 3)); }),
-            "blocks on a GPU cannot be measured: 0.weight is f64[8, 6] on cuda:");
       },
       4);
+}
+
+TEST(TrainingOnGpus, BlocksAreMeasuredAndDivided) {
+  expect_in_world([](Group& world) {
+    const auto loss = [](const at::Tensor& out, const at::Tensor& target) { return at::mse_loss(out, target); };
+    const at::Tensor x = at::ones({256, 6}, at::kDouble), target = at::ones({256, 3}, at::kDouble);
+    const auto measured = [&](at::Device device) {
+      const nn::Sequential net = make_stages(device);
+      at::manual_seed(8);
+      const at::Tensor drawn = at::rand({1}, at::TensorOptions(device)).cpu();
+      at::manual_seed(8);
+      const BlockChain chain =
+          measure_blocks(world, blocks_of(net), loss, AdamWOptions{}, x.to(device), target.to(device));
+      check(at::equal(at::rand({1}, at::TensorOptions(device)).cpu(), drawn), "random numbers were drawn");
+      return chain;
+    };
+    const BlockChain on_gpu = measured(gpu_of(world)), on_cpu = measured(kCpu);
+    for (std::size_t i = 0; i < on_cpu.blocks.size(); ++i) {
+      const BlockCost &mine = on_gpu.blocks[i], &expected = on_cpu.blocks[i];
+      check(mine.forward.of(128) > 0 && mine.backward.of(128) > 0, "block ", i, " takes no time");
+      check(mine.weight_bytes == expected.weight_bytes && mine.output_bytes == expected.output_bytes, "block ", i);
+      // The allocator of GPUs rounds up.
+      check(mine.kept_bytes >= expected.kept_bytes && mine.kept_bytes < expected.kept_bytes + 64, "block ", i,
+            " keeps ", mine.kept_bytes, " bytes a row, on the CPU ", expected.kept_bytes);
+    }
+    check(on_gpu.sum_bandwidth > 0 && on_gpu.message_bandwidth > 0 && on_gpu.step_seconds > 0, "no time passed");
+
+    nn::Sequential net = make_stages(gpu_of(world));
+    DividedTraining training =
+        parallelize(world, blocks_of(net), loss, AdamWOptions{}, x.to(gpu_of(world)), target.to(gpu_of(world)));
+    const double first = training.step(x.to(gpu_of(world)), target.to(gpu_of(world)));
+    check(training.step(x.to(gpu_of(world)), target.to(gpu_of(world))) < first, "the loss does not fall");
+    expect_words(sentence_of([&] { measure_blocks(world, blocks_of(net), loss, AdamWOptions{}, x, target); }),
+                 "blocks can be measured on one device only: the inputs are f64[256, 6], and 0.weight is f64[8, 6] on "
+                 "cuda:");
+  });
 }
 
 TEST(TrainingOnGpus, AKilledRankEndsTheStepOfItsPeers) {

@@ -1,13 +1,16 @@
 // Runs every block several times, each with a graph of its own, and the group's calls. Every rank computes at once, as
-// in a step.
+// in a step. Clocks are the host's: a measurement waits for a GPU before and after.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "tutti/base/clock.h"
@@ -20,6 +23,7 @@
 #include "tutti/parallel/parallelize.h"
 #include "tutti/parallel/pipeline/graph_end.h"
 #include "tutti/parallel/replicas.h"
+#include "tutti/tensor/collectives.h"
 #include "tutti/tensor/live_bytes.h"
 #include "tutti/tensor/tensor_bytes.h"
 
@@ -58,6 +62,25 @@ using parallel::BlocksModule;
 constexpr int kRepeats = 3;              // of which the fastest counts
 constexpr std::int64_t kFewestRows = 2;  // batch normalisation takes no single sample
 
+// Until a GPU has done what the current stream has.
+void await(at::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl devices(device.type());
+  devices.synchronizeStream(devices.getStream(device));
+}
+
+// Of all blocks; kUnsupported if they are on more than one.
+Result<at::Device> device_of(const BlocksModule& blocks, const at::Tensor& inputs) {
+  at::Device device = inputs.device();
+  for (const NamedTensor& one : tensors_of(blocks))
+    if (one.tensor.device() != device)
+      return Error{.code = Code::kUnsupported,
+                   .detail = "blocks can be measured on one device only: the inputs are " + describe(inputs) +
+                             ", and " + one.name + " is " + describe(one.tensor),
+                   .hint = "move inputs and blocks to one device, or give a DividedTraining the plan"};
+  return device;
+}
+
 struct BlockRun {
   double forward = std::numeric_limits<double>::infinity(), backward = forward;
   double kept_bytes = 0, output_bytes = 0;
@@ -66,10 +89,13 @@ struct BlockRun {
 // Measuring draws random numbers and runs statistics; afterwards all is as it was, but for gradients, which are gone.
 class Untouched {
  public:
-  explicit Untouched(const torch::nn::Module& module) : module_(module) {
+  Untouched(const torch::nn::Module& module, at::Device device) : module_(module) {
+    if (!device.is_cpu()) generators_.push_back(at::globalContext().defaultGenerator(device));
     for (const NamedTensor& buffer : buffers_of(module_)) buffers_.push_back(buffer.tensor.clone());
-    const std::lock_guard lock(generator_.mutex());
-    random_ = generator_.get_state();
+    for (at::Generator& generator : generators_) {
+      const std::lock_guard lock(generator.mutex());
+      random_.push_back(generator.get_state());
+    }
   }
   ~Untouched() {
     const at::NoGradGuard no_grad;
@@ -77,16 +103,18 @@ class Untouched {
     for (const NamedTensor& buffer : buffers_of(module_)) at::Tensor(buffer.tensor).copy_(buffers_[i++]);
     for (const NamedTensor& parameter : parameters_of(module_))
       at::Tensor(parameter.tensor).mutable_grad() = at::Tensor();
-    const std::lock_guard lock(generator_.mutex());
-    generator_.set_state(random_);
+    for (i = 0; i < generators_.size(); ++i) {
+      const std::lock_guard lock(generators_[i].mutex());
+      generators_[i].set_state(random_[i]);
+    }
   }
   Untouched(const Untouched&) = delete;
   Untouched& operator=(const Untouched&) = delete;
 
  private:
   const torch::nn::Module& module_;
-  at::Generator generator_ = at::detail::getDefaultCPUGenerator();
-  at::Tensor random_;
+  std::vector<at::Generator> generators_ = {at::detail::getDefaultCPUGenerator()};
+  std::vector<at::Tensor> random_;
   std::vector<at::Tensor> buffers_;
 };
 
@@ -130,6 +158,7 @@ std::vector<BlockRun> run_blocks(const std::vector<Block>& blocks, const LossFun
   const at::Tensor target = targets.narrow(0, 0, rows);
   const at::ScalarType type = parallel::type_of(blocks);
   const auto parameters = parameters_of(BlocksModule(blocks));
+  const at::Device device = inputs.device();
   std::vector<BlockRun> runs(blocks.size());
   for (int repeat = 0; repeat <= kRepeats; ++repeat) {
     for (const NamedTensor& parameter : parameters) at::Tensor(parameter.tensor).mutable_grad() = at::Tensor();
@@ -140,6 +169,9 @@ std::vector<BlockRun> run_blocks(const std::vector<Block>& blocks, const LossFun
         at::Tensor input = i == 0 ? inputs.narrow(0, 0, rows) : outputs.back().detach().requires_grad_();
         input = input.clone();  // a block may work in place
         const std::int64_t bytes = live_bytes();
+        std::optional<LiveGpuBytes> on_gpu;
+        if (!device.is_cpu()) on_gpu.emplace();
+        await(device);
         const auto begin = now();
         at::Tensor output = blocks[i].forward(input);
         if (repeat == 0) check_output(input, output, type);
@@ -149,16 +181,19 @@ std::vector<BlockRun> run_blocks(const std::vector<Block>& blocks, const LossFun
           TUTTI_REQUIRE(output.numel() == 1, "is followed by a loss that is ", describe(output),
                         "; expected one element");
         }
+        await(device);
         if (repeat > 0) runs[i].forward = std::min(runs[i].forward, seconds_since(begin));
-        runs[i].kept_bytes = double(live_bytes() - bytes);
+        runs[i].kept_bytes = double(on_gpu ? on_gpu->bytes() : live_bytes() - bytes);
         runs[i].output_bytes = double(outputs.back().nbytes());
         ends.emplace_back(output, at::ones_like(output.detach()));
       });
     for (std::size_t i = blocks.size(); i-- > 0;)
       of_block(blocks[i], [&] {
+        await(device);
         const auto begin = now();
         auto& [end, gradient] = ends[i];
         if (end.requires_grad()) std::move(end).backward(gradient);
+        await(device);
         if (repeat > 0) runs[i].backward = std::min(runs[i].backward, seconds_since(begin));
         if (repeat == 0) check_gradients(blocks[i]);
       });
@@ -185,18 +220,19 @@ double timed(const Group& group, const Call& call) {
   return least;
 }
 
-void measure_network(const Group& group, BlockChain& chain) {
-  constexpr std::size_t kFew = 256, kMany = std::size_t(1) << 20;
+void measure_network(const Group& group, at::Device device, BlockChain& chain) {
+  constexpr std::int64_t kFew = 256, kMany = std::int64_t(1) << 20;
   const int size = group.size(), next = (group.rank() + 1) % size, previous = (group.rank() + size - 1) % size;
-  std::vector<float> values(kMany), received(kMany);
-  const auto sum = [&](std::size_t count) {
-    return timed(group, [&] { all_reduce(group, std::span(values).first(count)); });
+  const at::Tensor values = at::zeros({kMany}, at::TensorOptions(device)), received = at::zeros_like(values);
+  const auto sum = [&](std::int64_t count) {
+    return timed(group, [&] { all_reduce(group, values.narrow(0, 0, count)), await(device); });
   };
-  const auto pass = [&](std::size_t count) {
+  const auto pass = [&](std::int64_t count) {
     return timed(group, [&] {
-      const Work sent = isend(group, std::span<const float>(values).first(count), next);
-      recv(group, std::span(received).first(count), previous);
+      const TensorWork sent = isend(group, values.narrow(0, 0, count), next);
+      recv(group, received.narrow(0, 0, count), previous);
       sent.get();
+      await(device);
     });
   };
   // Of the slowest rank, for whom the others wait: the same figures everywhere.
@@ -210,14 +246,16 @@ void measure_network(const Group& group, BlockChain& chain) {
   chain.message_bandwidth = bandwidth(kBytes, seconds[2], seconds[3]);
 }
 
-void measure_optimizer(const UpdateRule& rule, at::ScalarType type, BlockChain& chain) {
-  at::Tensor weight = at::zeros({512, 512}, type).requires_grad_();
-  weight.mutable_grad() = at::zeros({512, 512}, type);
+void measure_optimizer(const UpdateRule& rule, at::TensorOptions options, BlockChain& chain) {
+  at::Tensor weight = at::zeros({512, 512}, options).requires_grad_();
+  weight.mutable_grad() = at::zeros({512, 512}, options);
   Optimizer optimizer(std::vector<at::Tensor>{weight}, rule);
   double least = std::numeric_limits<double>::infinity();
   for (int repeat = 0; repeat <= kRepeats; ++repeat) {
+    await(weight.device());
     const auto begin = now();
     optimizer.step();
+    await(weight.device());
     if (repeat > 0) least = std::min(least, seconds_since(begin));
   }
   chain.step_seconds = least / double(weight.nbytes());
@@ -250,12 +288,8 @@ Status measure_alone(const std::vector<Block>& blocks, const LossFunction& loss,
                      const at::Tensor& inputs, const at::Tensor& targets, std::int64_t rows, BlockChain& chain) {
   try {
     const BlocksModule module(blocks);
-    for (const NamedTensor& one : tensors_of(module))
-      if (!one.tensor.device().is_cpu())
-        return Error{.code = Code::kUnsupported,
-                     .detail = "blocks on a GPU cannot be measured: " + one.name + " is " + describe(one.tensor),
-                     .hint = "give a DividedTraining the plan"};
-    const Untouched untouched(module);
+    const at::Device device = TUTTI_TRY(device_of(module, inputs));
+    const Untouched untouched(module, device);
     count_parameters(blocks, chain);
     const std::int64_t fewer = std::max(std::min(kFewestRows, rows), rows / 4);
     const auto few = run_blocks(blocks, loss, inputs, targets, fewer),
@@ -267,7 +301,7 @@ Status measure_alone(const std::vector<Block>& blocks, const LossFunction& loss,
       cost.kept_bytes = std::max(0.0, many[i].kept_bytes) / double(rows);
       cost.output_bytes = many[i].output_bytes / double(rows);
     }
-    measure_optimizer(rule, parallel::type_of(blocks), chain);
+    measure_optimizer(rule, at::TensorOptions(device).dtype(parallel::type_of(blocks)), chain);
     return {};
   } catch (const Exception& error) {
     return error.error();
@@ -304,7 +338,7 @@ BlockChain measure_blocks(const Group& group, const std::vector<Block>& blocks, 
   const std::int64_t all = inputs.size(0), rows = std::max(std::min(4 * kFewestRows, all), all / group.size());
   const Status measured = measure_alone(blocks, loss, rule, inputs, targets, rows, chain);
   agree(group, measured).or_throw();
-  if (group.size() > 1) measure_network(group, chain);
+  if (group.size() > 1) measure_network(group, inputs.device(), chain);
   average_over_ranks(group, chain);
   return chain;
 }

@@ -61,7 +61,8 @@ struct ParallelizeOptions {
 // Measures what the blocks cost on these ranks, all of which compute at once, and what the group's calls cost. Weights,
 // buffers and random numbers stay as they are; gradients are let go. From here on memory of tensors is counted
 // (tensor/live_bytes.h). `inputs` and `targets`: a batch, [samples, ...] each. Collective; returns the same on every
-// rank. Throws Exception on every rank if a block throws on one: it names the block. Not on a GPU.
+// rank. Throws Exception on every rank if a block throws on one: it names the block. Blocks and batch are on one
+// device.
 BlockChain measure_blocks(const Group& group, const std::vector<Block>& blocks, const LossFunction& loss,
                           const UpdateRule& rule, const at::Tensor& inputs, const at::Tensor& targets);
 
@@ -102,7 +103,7 @@ class DividedTraining {
   std::unique_ptr<State> state_;
 };
 
-// Measures, plans and divides; on the CPU alone. Collective. Throws Exception where nothing fits.
+// Measures, plans and divides. Collective. Throws Exception where nothing fits.
 DividedTraining parallelize(const Group& group, std::vector<Block> blocks, LossFunction loss, UpdateRule rule,
                             const at::Tensor& inputs, const at::Tensor& targets,
                             const ParallelizeOptions& options = {});

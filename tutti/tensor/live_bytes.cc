@@ -2,7 +2,9 @@
 // (oneDNN's scratch memory) frees by the bare pointer; so the sizes stand in a table by address.
 #include "tutti/tensor/live_bytes.h"
 
+#include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <atomic>
 #include <unordered_map>
@@ -64,6 +66,15 @@ class CountingAllocator final : public compat::Allocator {
   mutable std::unordered_map<void*, Taken> taken_ TUTTI_GUARDED_BY(mutex_);
 };
 
+// std::int64_t or std::size_t, as the version of LibTorch has it.
+template <class Report>
+struct TotalOf;
+template <class T>
+struct TotalOf<void (c10::MemoryReportingInfoBase::*)(void*, std::int64_t, T, T, c10::Device)> {
+  using Type = T;
+};
+using Total = TotalOf<decltype(&c10::MemoryReportingInfoBase::reportMemoryUsage)>::Type;
+
 // LibTorch hands the allocator to other threads without a lock, so it is made before there are any.
 [[maybe_unused]] const auto& kCountingAllocator = CountingAllocator::instance();
 
@@ -79,5 +90,22 @@ void count_live_bytes() {
 }
 
 std::int64_t live_bytes() { return bytes_of_thread; }
+
+// Allocators of devices report to whoever takes the place of the profiler.
+struct LiveGpuBytes::State {
+  struct Report final : c10::MemoryReportingInfoBase {
+    void reportMemoryUsage(void*, std::int64_t size, Total, Total, c10::Device device) override {
+      if (device.is_cuda()) bytes += size;
+    }
+    bool memoryProfilingEnabled() const override { return true; }
+    std::atomic<std::int64_t> bytes = 0;
+  };
+  const std::shared_ptr<Report> report = std::make_shared<Report>();
+  const c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, report};
+};
+
+LiveGpuBytes::LiveGpuBytes() : state_(std::make_unique<State>()) {}
+LiveGpuBytes::~LiveGpuBytes() = default;
+std::int64_t LiveGpuBytes::bytes() const { return state_->report->bytes; }
 
 }  // namespace tutti

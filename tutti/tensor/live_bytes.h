@@ -1,6 +1,7 @@
 #pragma once
-// How much memory of CPU tensors a piece of a program takes, counted exactly: for activations against their formulas.
+// How much memory of tensors a piece of a program takes: for activations against their formulas.
 #include <cstdint>
+#include <memory>
 
 namespace tutti {
 
@@ -12,5 +13,21 @@ void count_live_bytes();
 // Taken less given back by this thread since counting began, as asked for (allocators round up). What another thread
 // gives back counts there.
 std::int64_t live_bytes();
+
+// Counts memory of GPU tensors from here on, taken less given back, by this thread and by the threads on which autograd
+// computes for it, as LibTorch's allocator rounds it up. Made and destroyed by one thread. LibTorch's own profiler sees
+// no memory meanwhile.
+class LiveGpuBytes {
+ public:
+  LiveGpuBytes();
+  ~LiveGpuBytes();
+  LiveGpuBytes(const LiveGpuBytes&) = delete;
+  LiveGpuBytes& operator=(const LiveGpuBytes&) = delete;
+  std::int64_t bytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace tutti
