@@ -165,6 +165,8 @@ TEST(ParallelPlans, AreReadAsTheyAreWritten) {
   const auto unknown = parse_parallel_plan("pp=2,chunk=2");
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(to_string(unknown.error()), "Usage: plan: there is no axis 'chunk' (hint: did you mean chunks?)");
+  EXPECT_EQ(to_string(parse_parallel_plan("tp=2,mbs=1, tp=4").error()),
+            "Usage: plan: tp is given twice in tp=2,mbs=1, tp=4");
   EXPECT_FALSE(parse_parallel_plan("tp=0").ok());
   EXPECT_FALSE(parse_parallel_plan("zero=4").ok());
   EXPECT_FALSE(parse_parallel_plan("recompute=some").ok());
