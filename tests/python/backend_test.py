@@ -564,6 +564,66 @@ def options_of_other_backends_are_rejected(rank, ranks):
     fails(lambda: dist.new_group([0, 1], pg_options=options), "pg_options", "no options", error=ValueError)
 
 
+def error_of(call):
+    """The error of the backend with which a call ends."""
+    try:
+        call()
+    except Exception as exception:
+        error = tutti.error_of(exception)
+        assert error, repr(exception)
+        assert error.text in str(exception)
+        return error
+    raise AssertionError("the call succeeded")
+
+
+@test(4)
+def late_ranks_are_a_list_on_every_rank(rank, ranks):
+    group = dist.new_group([1, 2, 3], timeout=datetime.timedelta(seconds=1))
+    if rank == 0:
+        return
+    store = dist.FileStore(place_of("late"), ranks)
+    if rank == 2:
+        store.wait(["1 has given up", "3 has given up"], datetime.timedelta(seconds=60))
+    error = error_of(lambda: dist.all_reduce(torch.ones(3), group=group))
+    store.set(f"{rank} has given up", "")
+    assert error.kind in ("Timeout", "Aborted"), error
+    assert error.late_ranks == [1] and error.lost_ranks == [], error
+    assert error.rank == rank - 1 and error.operation.startswith("all_reduce #1"), error
+    if error.kind == "Timeout":
+        assert 1 <= error.waited < 30 and error.limit == 1 and "same order" in error.hint, error
+    else:
+        assert error.peer is not None and "Timeout" in error.cause, error
+
+
+@test(3, exit_codes={1: 1})
+def lost_ranks_are_a_list_on_every_rank(rank, ranks):
+    dist.barrier()
+    if rank == 1:
+        raise Planned("no such sample: 17")
+
+    def call():
+        try:
+            dist.all_reduce(torch.ones(3))
+        except dist.DistBackendError as exception:
+            raise KeyError("of the program") from exception
+
+    try:
+        call()
+        raise AssertionError("the call succeeded")
+    except KeyError as exception:
+        error = tutti.error_of(exception)
+    assert error.lost_ranks == [1] and error.late_ranks == [], error
+
+
+@test(2)
+def an_error_is_found_in_what_torch_makes_of_it(rank, ranks):
+    assert tutti.error_of(ValueError("tutti: PeerLost: rank 1")) is None
+    future = dist.all_reduce(torch.ones(1000 + rank), async_op=True).get_future()
+    error = error_of(lambda: future.then(lambda done: done.value()).wait())
+    assert error.kind == "Mismatch" and error.peer == 1 - rank, error
+    assert error_of(lambda: dist.broadcast(torch.ones(1), 7)).kind in ("Mismatch", "InvalidArgument")
+
+
 def flight_records():
     dump = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(includeCollectives=True, backend="tutti"))
     return {entry["profiling_name"]: entry["state"] for entry in dump["entries"]}
