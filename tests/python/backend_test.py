@@ -624,6 +624,55 @@ def an_error_is_found_in_what_torch_makes_of_it(rank, ranks):
     assert error_of(lambda: dist.broadcast(torch.ones(1), 7)).kind in ("Mismatch", "InvalidArgument")
 
 
+@test(2)
+def a_forked_process_gets_an_error(rank, ranks):
+    """Not a crash, and not a wait."""
+
+    def in_fork(call, *words):
+        child = os.fork()
+        if child == 0:
+            try:
+                fails(call, *words)
+            except BaseException as error:
+                print(repr(error), flush=True)
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+    tensor = torch.ones(1)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for call in (
+        lambda: dist.all_reduce(tensor),
+        lambda: dist.all_reduce(tensor, async_op=True),
+        dist.monitored_barrier,
+        backend.abort,
+        lambda: backend.allocate_tensor(3, dtype=torch.float32, device=torch.device("cpu")),
+        lambda: dist.new_group([rank], use_local_synchronization=True),
+    ):
+        in_fork(call, "forked", "DataLoader")
+    dist.all_reduce(tensor)
+    assert tensor.item() == ranks
+
+
+@test(3)
+def outputs_whose_elements_share_memory_are_rejected(rank, ranks):
+    one = torch.full((1,), float(rank))
+    several = [torch.zeros(4) for _ in range(ranks)]
+    for call in (
+        lambda: dist.all_reduce(one.expand(4)),
+        lambda: dist.all_reduce(torch.ones(1, dtype=torch.int16).expand(4)),
+        lambda: dist.all_gather([*several[1:], one.expand(4)], torch.ones(4)),
+        lambda: dist.reduce_scatter(one.expand(4), several),
+    ):
+        fails(call, "share memory", "clone()")
+    to = torch.zeros(4)
+    dist.broadcast(one.expand(4) if rank == 1 else to, 1)  # inputs may
+    assert rank == 1 or to.tolist() == [1] * 4, to
+    dist.reduce(torch.zeros(4) if rank == 2 else one.expand(4), 2)
+    dist.all_gather(several, one.expand(4))
+    assert [tensor[3].item() for tensor in several] == list(range(ranks)), several
+
+
 def flight_records():
     dump = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(includeCollectives=True, backend="tutti"))
     return {entry["profiling_name"]: entry["state"] for entry in dump["entries"]}
