@@ -223,6 +223,15 @@ def a_world_may_be_made_again(rank, ranks):
 
 
 @test(2)
+def a_group_may_be_ended_twice(rank, ranks):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    dist.destroy_process_group()
+    backend.abort()
+    backend.shutdown()
+    fails(lambda: backend.allreduce([torch.ones(1)]), "shut down")
+
+
+@test(2)
 def calls_under_way_survive_a_shutdown(rank, ranks):
     if rank == 0:
         dist.isend(torch.full((4_000_000,), 7.0), 1)
