@@ -12,8 +12,6 @@ constexpr const char* kLogicalOrder =
 constexpr const char* kNeedsCheck =
     "drop --check-gradients: gradients overflow in f16, and a step that overflows is skipped";
 
-constexpr const char* kLogicalOnGpu = "drop one of the two: logical ranks work on the CPU alone";
-
 const Condition kShardedInStage1 = {"--sharded on (stage 1)", [](const OptionTexts& texts) {
                                       return texts.is("--sharded", "on") && texts.is("--stage", "1");
                                     }};
@@ -68,7 +66,7 @@ OptionGroup data_options(TrainImageCommand& command) {
 OptionGroup model_options(ImageTrainingOptions& t) {
   return {"Model",
           {{"--model", "NAME", "cnn", "cnn (1.2 M parameters) or mlp (20 M)", choice(t.model, {"cnn", "mlp"})},
-           device_option(t.device, excludes("--logical-ranks", kLogicalOnGpu)),
+           device_option(t.device, {}),
            {"--dropout", "P", "0", "dropout probability before the later linear layers", real(t.dropout, 0, 1)},
            {"--seed", "N", "0", "seed of weights, order of samples, and dropout",
             whole(t.seed, 0, std::numeric_limits<std::int64_t>::max())}}};

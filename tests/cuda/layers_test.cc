@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/cuda/worlds.h"
+#include "tests/fakes/cuda/cudart.h"
 #include "tests/harness/ranks.h"
 #include "tutti/parallel/tensor/attention.h"
 #include "tutti/parallel/tensor/cross_entropy.h"
@@ -15,6 +16,7 @@
 #include "tutti/parallel/tensor/gelu.h"
 #include "tutti/parallel/tensor/linear.h"
 #include "tutti/parallel/tensor/sequence.h"
+#include "tutti/parallel/tensor/vocab_embedding.h"
 #include "tutti/tensor/weight_gradients.h"
 
 namespace tutti::test {
@@ -129,11 +131,57 @@ TEST(LayersOnGpus, CrossEntropyOverTheRanksEqualsTheCpu) {
       check_same(world, {mine, targets}, "cross entropy", [&](const Tensors& in) {
         return vocab_parallel_cross_entropy(world, in[0], in[1], {.words = 25, .label_smoothing = smoothing});
       });
-    expect_words(sentence_of([&] {
-                   const at::Device device(world.device());
-                   vocab_parallel_cross_entropy(world, mine.to(device), (targets + 20).to(device), {.words = 25});
-                 }),
-                 "is not in the vocabulary");
+  });
+}
+
+TEST(LayersOnGpus, EmbeddingsOfADividedVocabularyEqualTheCpu) {
+  expect_in_world(2, [](Group& world) {
+    const at::Tensor ids = at::arange(24, at::kLong).remainder(11).view({8, 3});
+    for (const Group& group : {world, Group{}})
+      for (const bool sequence_parallel : {false, true}) {
+        VocabParallelEmbedding layer(group, VocabParallelEmbeddingOptions{.words = 11,
+                                                                          .columns = 4,
+                                                                          .divisible = 1,
+                                                                          .sequence_parallel = sequence_parallel,
+                                                                          .dtype = at::kDouble});
+        const at::Tensor weight = layer->weight.detach().clone();
+        check_same(world, {weight, ids}, "VocabParallelEmbedding", [&](const Tensors& in) {
+          layer->weight = in[0];
+          return layer->forward(in[1]);
+        });
+      }
+  });
+}
+
+// The host does not wait to find them.
+TEST(LayersOnGpus, IdsOutsideTheVocabularyGiveNaN) {
+  expect_in_world(2, [](Group& world) {
+    const at::Device device(world.device());
+    const at::Tensor ids = at::tensor({3, 11, -1, 10}, at::kLong);
+    const at::Tensor expected = at::tensor({0, 1, 1, 0}, at::kLong).to(at::kBool);
+    VocabParallelEmbedding layer(world, VocabParallelEmbeddingOptions{.words = 11, .columns = 4, .divisible = 1});
+    layer->to(device);
+    const at::Tensor rows = layer->forward(ids.to(device));
+    check(at::equal(rows.isnan().all(1).cpu(), expected) && at::equal(rows.isnan().any(1).cpu(), expected), "rows");
+
+    const at::Tensor logits = at::randn({4, 6}).to(device).requires_grad_();
+    const at::Tensor losses = vocab_parallel_cross_entropy(world, logits, ids.to(device), {.words = 11});
+    check(at::equal(losses.isnan().cpu(), expected), "losses");
+    losses.sum().backward();
+    check(at::equal(logits.grad().isnan().any(1).cpu(), expected), "gradients");
+  });
+}
+
+TEST(LayersOnGpus, TheHostDoesNotWaitInLayersOfADividedVocabulary) {
+  expect_in_world(2, [](Group& world) {
+    const at::Device device(world.device());
+    VocabParallelEmbedding layer(world, VocabParallelEmbeddingOptions{.words = 11, .columns = 6, .divisible = 1});
+    layer->to(device);
+    const at::Tensor ids = at::arange(8, at::kLong).to(device);
+    const std::uint64_t before = fake_cuda_host_waits(device.index());
+    vocab_parallel_cross_entropy(world, layer->forward(ids), ids, {.words = 11}).sum().backward();
+    const std::uint64_t waits = fake_cuda_host_waits(device.index()) - before;
+    check(waits == 0, "the host waits ", waits, " times");
   });
 }
 

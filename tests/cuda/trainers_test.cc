@@ -14,6 +14,7 @@
 #include "apps/options/train_dlrm_options.h"
 #include "apps/options/train_image_options.h"
 #include "tests/cuda/worlds.h"
+#include "tests/fakes/cuda/cudart.h"
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/text.h"
@@ -100,9 +101,10 @@ TEST(TrainersOnGpus, PretrainGptContinuesOnTheOtherDevice) {
 double last_loss_of_dlrm(const Group& world, const std::string& more) {
   cli::TrainDlrmCommand command;
   parse(train_dlrm_options(command),
-        "--arch-embedding-size 40-300-7 --arch-sparse-feature-size 8 --arch-mlp-bot 5-8 --arch-mlp-top 6-1 "
+        "--arch-sparse-feature-size 8 --arch-mlp-bot 5-8 --arch-mlp-top 6-1 "
         "--mini-batch-size 6 --data-size 20 --learning-rate 0.1 --dtype float64 --print-freq 10 "
         "--round-targets true " +
+            std::string(more.find("--arch-embedding-size") == more.npos ? "--arch-embedding-size 40-300-7 " : "") +
             more);
   auto sources = dlrm::open_sources(command.options).or_throw();
   const auto& shape = sources.train->shape();
@@ -133,6 +135,28 @@ TEST(TrainersOnGpus, TrainDlrmHasTheLossesOfTheCpuAndContinuesThere) {
   });
 }
 
+// Of one pass over the data.
+std::uint64_t host_waits_of_dlrm(const Group& world, const std::string& more) {
+  const int gpu = at::Device(world.device()).index();
+  const std::uint64_t before = fake_cuda_host_waits(gpu);
+  last_loss_of_dlrm(world, "--use-gpu " + more);
+  return fake_cuda_host_waits(gpu) - before;
+}
+
+// One copy takes the rows of all tables to the GPU, and one their gradients back. The host waits for those gradients,
+// for the predictions and for the check of the MLPs' gradients.
+TEST(TrainersOnGpus, TheHostWaitsAsOftenForManyTablesAsForFew) {
+  expect_in_world(2, [](Group& world) {
+    const std::string few = "--arch-embedding-size 40-300-7", many = few + "-20-30-40-50-60-70-80-90";
+    const auto of_a_batch = [&](const std::string& tables) {
+      const std::string more = tables + " --nepochs 1 --num-batches ";
+      return host_waits_of_dlrm(world, more + "3") - host_waits_of_dlrm(world, more + "2");
+    };
+    const std::uint64_t small = of_a_batch(few), large = of_a_batch(many);
+    check(small == large && large <= 3, "the host waits ", small, " times with 3 tables, ", large, " times with 11");
+  });
+}
+
 // ---- train_image
 
 ImageDataset pictures(std::size_t count) {
@@ -151,8 +175,12 @@ ImageTrainingResult train_images(const Group& world, const std::string& more) {
 TEST(TrainersOnGpus, TrainImageHasTheLossesOfTheCpu) {
   const TemporaryFolder folder;
   expect_in_world(2, [&](Group& world) {
-    const std::string runs[] = {"--model cnn --clip-grad-norm 1 --check-replicas 1", "--sharded on", "--compress bf16",
-                                "--accumulate 2 --optimizer adam", "--save-interval 2 --keep 2"};
+    const std::string runs[] = {"--model cnn --clip-grad-norm 1 --check-replicas 1",
+                                "--sharded on",
+                                "--compress bf16",
+                                "--accumulate 2 --optimizer adam",
+                                "--logical-ranks 4",
+                                "--save-interval 2 --keep 2"};
     for (const std::string& options : runs) {
       const auto saving = [&](const char* place) {
         return options.find("--keep") == std::string::npos ? options

@@ -27,6 +27,7 @@
 #include "tutti/parallel/recompute.h"
 #include "tutti/parallel/sync_batch_norm.h"
 #include "tutti/tensor/module_state.h"
+#include "tutti/tensor/sparse_collectives.h"
 
 namespace tutti::test {
 namespace {
@@ -353,7 +354,39 @@ class StepsOfShards {
   std::optional<ShardedOptimizer> sharded_;
 };
 
-// How often the host waits for the GPU in the third step of a model of so many layers.
+// ... of PowerSgd, and of norms over the batches of all ranks.
+class StepsOfPowerSgd {
+ public:
+  StepsOfPowerSgd(const Group& world, const nn::Sequential& net, std::int64_t rank)
+      : ddp_(net, world, {.hook = std::make_shared<PowerSgd>(PowerSgdOptions{.rank = rank, .start_step = 2})}) {}
+  void step(const at::Tensor& x) {
+    ddp_.zero_grad();
+    ddp_.forward(x).square().mean().backward();
+    ddp_.finish();
+  }
+
+ private:
+  DataParallel<nn::SequentialImpl> ddp_;
+};
+
+class StepsOfSyncedNorms {
+ public:
+  StepsOfSyncedNorms(const Group& world, const nn::Sequential& net) {
+    for (std::size_t layer = 0; layer < net->size(); layer += 2) {
+      net_->push_back(nn::Linear(8, 8));
+      net_->push_back(nn::BatchNorm1d(8));
+    }
+    net_->to(net->parameters()[0].device());
+    synced_.emplace(sync_batch_norms(net_.ptr(), world));
+  }
+  void step(const at::Tensor& x) { net_->forward(x).square().mean().backward(); }
+
+ private:
+  nn::Sequential net_;
+  std::optional<SyncedBatchNorms> synced_;
+};
+
+// How often the host waits for the GPU in the fifth step of a model of so many layers.
 template <class Steps, class... How>
 std::uint64_t host_waits(const Group& world, int layers, How... how) {
   const at::Device gpu = gpu_of(world);
@@ -365,7 +398,7 @@ std::uint64_t host_waits(const Group& world, int layers, How... how) {
   net->to(gpu);
   const at::Tensor x = at::ones({4, 8}, gpu);
   Steps steps(world, net, how...);
-  for (int step = 0; step < 2; ++step) steps.step(x);
+  for (int step = 0; step < 4; ++step) steps.step(x);
   const std::uint64_t before = fake_cuda_host_waits(gpu.index());
   steps.step(x);
   return fake_cuda_host_waits(gpu.index()) - before;
@@ -373,9 +406,9 @@ std::uint64_t host_waits(const Group& world, int layers, How... how) {
 
 TEST(TrainingOnGpus, TheHostWaitsAsOftenForLargeModelsAsForSmallOnes) {
   expect_in_world([](Group& world) {
-    const auto check_waits = [](const std::string& what, const auto& waits_with) {
+    const auto check_waits = [](const std::string& what, const auto& waits_with, std::uint64_t most = 2) {
       const std::uint64_t small = waits_with(1), large = waits_with(9);
-      check(small == large && large <= 2, what, ": the host waits ", small, " times with 1 layer, ", large,
+      check(small == large && large <= most, what, ": the host waits ", small, " times with 1 layer, ", large,
             " times with 9");
     };
     for (const FiniteCheck finite_check : {FiniteCheck::kInReduction, FiniteCheck::kReport})
@@ -389,6 +422,12 @@ TEST(TrainingOnGpus, TheHostWaitsAsOftenForLargeModelsAsForSmallOnes) {
             "FullySharded, FiniteCheck " + std::to_string(int(finite_check)) +
                 (by_sharded_optimizer ? ", ShardedOptimizer" : ", Optimizer"),
             [&](int layers) { return host_waits<StepsOfShards>(world, layers, finite_check, by_sharded_optimizer); });
+    for (const std::int64_t rank : {1, 2, 3})
+      check_waits(
+          "PowerSgd of rank " + std::to_string(rank),
+          [&](int layers) { return host_waits<StepsOfPowerSgd>(world, layers, rank); }, 3);
+    check_waits(
+        "sync_batch_norms", [&](int layers) { return host_waits<StepsOfSyncedNorms>(world, layers); }, 0);
   });
 }
 
@@ -679,13 +718,123 @@ TEST(TrainingOnGpus, ModelsOnOtherKindsOfDevicesAreRejected) {
   });
 }
 
-TEST(TrainingOnGpus, WhatWorksOnTheCpuAloneSaysSo) {
-  expect_in_world([](Group& world) {
-    nn::Sequential net = make_net(gpu_of(world));
-    expect_words(
-        sentence_of([&] { DataParallel ddp(net, world, {.logical_ranks = 2}); }),
-        "DataParallelOptions::logical_ranks works on the CPU alone; parameter 0.weight is f64[32, 20] on cuda:");
-  });
+// ---- Sparse gradients
+
+at::Tensor sparse_entries(const Group& world, at::ScalarType type, bool in_matrix, bool coalesced) {
+  const std::int64_t count = world.rank() == 1 ? 0 : 30;
+  const at::Tensor rows = at::randint(7, {count}, at::kLong), columns = at::randint(4, {count}, at::kLong);
+  const at::Tensor values = at::randint(-3, 4, {count, 5}, at::kLong).to(type);
+  const at::Tensor entries = in_matrix ? at::sparse_coo_tensor(at::stack({rows, columns}), values, {7, 4, 5})
+                                       : at::sparse_coo_tensor(at::stack({rows}), values, {7, 5});
+  return coalesced ? entries.coalesce() : entries;
+}
+
+TEST(TrainingOnGpus, SparseTensorsAreAddedAsOnTheCpu) {
+  expect_in_world(
+      [](Group& world) {
+        at::manual_seed(20 + world.rank());
+        for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kLong, at::kBool, at::kComplexDouble})
+          for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg})
+            for (const bool in_matrix : {false, true})
+              for (const bool coalesced : {false, true}) {
+                if (type == at::kBool && op == ReduceOp::kAvg) continue;
+                const at::Tensor entries = sparse_entries(world, type, in_matrix, coalesced);
+                const at::Tensor sum = all_reduce_sparse(world, entries.to(gpu_of(world)), op);
+                const at::Tensor expected = all_reduce_sparse(world, entries, op);
+                const std::string what = c10::toString(type) + std::string(in_matrix ? ", two dimensions" : "");
+                check(sum.device() == gpu_of(world) && sum.is_coalesced(), what, ": ", sum.device().str());
+                check(at::equal(sum._indices().cpu(), expected._indices()), what, ": other indices");
+                check(at::equal(sum._values().cpu(), expected._values()), what, ": other values");
+              }
+      },
+      3);
+}
+
+// A table of which a step touches a few rows.
+class Words : public nn::Module {
+ public:
+  explicit Words(at::Device device)
+      : table(register_module("table", nn::Embedding(nn::EmbeddingOptions(50, 4).sparse(true)))),
+        bags(register_module("bags", nn::EmbeddingBag(nn::EmbeddingBagOptions(20, 4).mode(torch::kSum).sparse(true)))),
+        head(register_module("head", nn::Linear(4, 3))) {
+    to(at::kDouble);
+    to(device);
+  }
+  at::Tensor forward(const at::Tensor& ids) {
+    return head->forward(table->forward(ids).sum(1) + bags->forward(ids.remainder(20)));
+  }
+  nn::Embedding table;
+  nn::EmbeddingBag bags;
+  nn::Linear head;
+};
+
+TEST(TrainingOnGpus, SparseGradientsAreAveragedByRows) {
+  expect_in_world(
+      [](Group& world) {
+        const auto train_on = [&](at::Device device, FiniteCheck finite_check) {
+          at::manual_seed(30 + world.rank());
+          const auto net = std::make_shared<Words>(device);
+          DataParallel ddp(net, world, {.finite_check = finite_check});
+          for (int step = 0; step < 3; ++step) {
+            const at::Tensor ids = at::randint(50, {6, 3}, at::kLong).to(device);
+            ddp.zero_grad();
+            ddp.forward(ids).square().mean().backward();
+            ddp.finish();
+            check(net->table->weight.grad().is_sparse() && net->bags->weight.grad().is_sparse(), "dense gradients");
+            const at::NoGradGuard no_grad;
+            for (const at::Tensor& weight : net->parameters()) weight.add_(weight.grad(), -0.1);
+          }
+          return on_cpu(net->parameters());
+        };
+        for (const FiniteCheck finite_check : {FiniteCheck::kInReduction, FiniteCheck::kReport})
+          check_close(train_on(gpu_of(world), finite_check), train_on(kCpu, finite_check), "weights");
+      },
+      3);
+}
+
+// ---- Logical ranks
+
+// Weights and running means, computed as 4 ranks would.
+Tensors train_logical(const Group& group, at::Device device, const DataParallelOptions& options) {
+  at::manual_seed(11);
+  nn::Sequential net = make_net(kCpu);
+  net->to(device);
+  DataParallel ddp(net, group, options);
+  Optimizer optimizer(*net, AdamOptions{});
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    for (const int replica : ddp.logical_ranks()) {
+      ddp.begin_logical_rank(replica);
+      at::manual_seed(std::uint64_t(100 * step + replica));
+      const at::Tensor x = at::randn({8, 20}, at::kDouble).to(device), y = at::randint(10, {8}, at::kLong).to(device);
+      nn::functional::cross_entropy(ddp.forward(x), y).backward();
+    }
+    ddp.finish();
+    optimizer.step();
+  }
+  Tensors results = net->parameters();
+  if (group.rank() == 0)  // which has those of logical rank 0
+    for (const at::Tensor& buffer : net->buffers()) results.push_back(buffer);
+  return on_cpu(results);
+}
+
+TEST(TrainingOnGpus, LogicalRanksHaveTheSameBitsOnAnyNumberOfProcesses) {
+  expect_in_world(
+      [](Group& world) {
+        const Group alone = world.split(world.rank(), 0, "alone").or_throw();
+        const Group pair = world.split(world.rank() / 2, world.rank(), "pair").or_throw();
+        for (const Overlap overlap : {Overlap::kOff, Overlap::kOn}) {
+          const DataParallelOptions options{.overlap = overlap, .logical_ranks = 4};
+          const Tensors expected = train_logical(world, gpu_of(world), options);
+          for (const Group* const fewer : {&alone, &pair}) {
+            Tensors mine = train_logical(*fewer, gpu_of(world), options);
+            if (world.rank() > 0) mine.resize(expected.size());
+            check_close(mine, expected, fewer->name(), 0);
+          }
+          check_close(expected, train_logical(world, kCpu, options), "weights", 1e-9);
+        }
+      },
+      4);
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
+#include <span>
+#include <vector>
+
 #include "tutti/comm/collectives.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
@@ -32,6 +35,17 @@ at::Tensor channel_sums(const at::Tensor& flat_batch) {
   return flat_batch.sum(at::IntArrayRef{0, 2}, false, at::kDouble);
 }
 
+// By rank, from the last column of what the ranks sent. Of a GPU's tensors the host exchanges its own numbers: reading
+// them there would make it wait.
+std::vector<double> counts_of_all(const Group& group, const at::Tensor& sent, double mine) {
+  std::vector<double> counts(std::size_t(group.size()));
+  if (sent.device().is_cpu())
+    for (int r = 0; r < group.size(); ++r) counts[std::size_t(r)] = sent[r][-1].item<double>();
+  else
+    all_gather(group, std::span<const double>(&mine, 1), std::span(counts));
+  return counts;
+}
+
 Moments moments_of_all(const Group& group, const at::Tensor& x) {
   const auto channels = x.size(1);
   const double count = double(x.size(0) * x.size(2));
@@ -46,8 +60,9 @@ Moments moments_of_all(const Group& group, const at::Tensor& x) {
   const auto all = at::empty({group.size(), 2 * channels + 1}, options);
   all_gather(group, mine, all);
   Moments together{at::zeros({channels}, options), at::zeros({channels}, options)};
+  const std::vector<double> counts = counts_of_all(group, all, count);
   for (int r = 0; r < group.size(); ++r) {
-    const double n = all[r][2 * channels].item<double>();
+    const double n = counts[std::size_t(r)];
     if (n == 0) continue;
     const auto mean = all[r].narrow(0, 0, channels), squares = all[r].narrow(0, channels, channels);
     const auto apart = mean - together.mean;

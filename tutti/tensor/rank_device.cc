@@ -1,6 +1,7 @@
 #include "tutti/tensor/rank_device.h"
 
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
@@ -50,6 +51,12 @@ c10::Device rank_device(const Group& world, const std::string& choice) {
   }
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
   return device;
+}
+
+at::Tensor copied_to(const at::Tensor& on_host, c10::Device device) {
+  if (device.is_cpu()) return on_host;
+  const at::Tensor from = on_host.detach();
+  return at::empty(from.sizes(), from.options().pinned_memory(true)).copy_(from).to(device, /*non_blocking=*/true);
 }
 
 }  // namespace tutti

@@ -1,8 +1,12 @@
 #pragma once
-// On which device a rank of a training program computes.
+// On which device a rank of a training program computes, and how its data gets there.
 #include <c10/core/Device.h>
 
 #include <string>
+
+namespace at {
+class Tensor;
+}
 
 namespace tutti {
 
@@ -13,5 +17,9 @@ class Group;
 // libraries leave the other ranks' GPUs alone. Every rank calls, with the same choice. Throws an Exception on every
 // rank if `choice` is "cuda" and a rank has no GPU.
 c10::Device rank_device(const Group& world, const std::string& choice);
+
+// A CPU tensor on `device`: a copy on a GPU that work put on the current stream from now on sees, by pinned memory; the
+// host does not wait. The tensor itself on the CPU. Not part of an autograd graph.
+at::Tensor copied_to(const at::Tensor& on_host, c10::Device device);
 
 }  // namespace tutti

@@ -1,7 +1,7 @@
 // Entries are (index, value) pairs. First each rank announces what it brings: an all_gather of a few numbers, from
 // which every rank learns whether the tensors match and how many entries each rank has. Then an all_gather_v of indices
 // and one of values send a sorted run of entries from every rank. Every rank merges the runs: entries of one index are
-// added in the order of ranks.
+// added in the order of ranks. On a GPU the entries stay there, and LibTorch's operators sort and add.
 #include "tutti/tensor/sparse_collectives.h"
 
 #include <ATen/Functions.h>
@@ -46,7 +46,8 @@ void require_kind(const Group& group, const at::Tensor& tensor) {
   if (tensor.layout() == at::kStrided)
     no(" is dense", "use all_reduce(), or tensor.to_sparse() where few elements are not zero");
   if (tensor.layout() != at::kSparse) no(" is not sparse by coordinates", "convert it with tensor.to_sparse()");
-  if (!tensor.device().is_cpu()) no(" is not on the CPU", "move it with tensor.to(torch::kCPU)");
+  if (!tensor.device().is_cpu() && !tensor.is_cuda())
+    no(" is not on the CPU, nor on a CUDA device", "move it with tensor.to(torch::kCPU)");
   if (tensor.dim() > comm::kMostSparseDimensions)
     no(fmt::format(" has {} dimensions; expected at most {}", tensor.dim(), comm::kMostSparseDimensions),
        "use a tensor of fewer");
@@ -101,8 +102,43 @@ std::vector<std::int64_t> ordered(const Entries& entries, std::vector<std::int64
   return order;
 }
 
-// Each index once, ascending. `runs`: as above.
-Entries added_up(const Entries& entries, std::vector<std::int64_t> runs) {
+// One number for each index, in their order: its place in a dense tensor of the sparse dimensions.
+at::Tensor places_of(const at::Tensor& indices, at::IntArrayRef sizes) {
+  at::Tensor places = at::zeros({indices.size(0)}, indices.options());
+  for (std::int64_t d = 0; d < indices.size(1); ++d) places.mul_(sizes[std::size_t(d)]).add_(indices.select(1, d));
+  return places;
+}
+at::Tensor indices_of(at::Tensor places, std::int64_t sparse, at::IntArrayRef sizes) {
+  std::vector<at::Tensor> columns(std::size_t(sparse), places);
+  for (std::int64_t d = sparse; d-- > 1;) {
+    columns[std::size_t(d)] = places.remainder(sizes[std::size_t(d)]);
+    places = places.div(sizes[std::size_t(d)], "floor");
+    columns[0] = places;
+  }
+  return columns.empty() ? at::empty({places.size(0), 0}, places.options()) : at::stack(columns, 1);
+}
+
+// As added_up_on_host(). Runs are added one after another, and none has an index twice. So no two threads of the GPU
+// add to one value, and the sums have the same bits each time. The host waits once, for the number of indices.
+Entries added_up_on_gpu(const Entries& entries, const std::vector<std::int64_t>& runs, at::IntArrayRef sizes) {
+  if (entries.count() == 0) return entries;
+  const std::int64_t sparse = entries.indices.size(1);
+  if (runs.empty()) {
+    const at::Tensor sum = at::_sparse_coo_tensor_unsafe(entries.indices.t(), entries.values, sizes).coalesce();
+    return {sum._indices().t().contiguous(), sum._values().contiguous()};
+  }
+  const auto [places, order] = at::_unique(places_of(entries.indices, sizes), /*sorted=*/true, /*return_inverse=*/true);
+  auto value_sizes = entries.values.sizes().vec();
+  value_sizes[0] = places.size(0);
+  const at::Tensor sums = at::zeros(value_sizes, entries.values.options());
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const std::int64_t count = (r + 1 < runs.size() ? runs[r + 1] : entries.count()) - runs[r];
+    sums.index_add_(0, order.narrow(0, runs[r], count), entries.values.narrow(0, runs[r], count));
+  }
+  return {indices_of(places, sparse, sizes), sums};
+}
+
+Entries added_up_on_host(const Entries& entries, std::vector<std::int64_t> runs) {
   const auto order = ordered(entries, std::move(runs));
   const auto* const index = entries.indices.data_ptr<std::int64_t>();
   const std::int64_t sparse = entries.indices.size(1);
@@ -133,6 +169,12 @@ Entries added_up(const Entries& entries, std::vector<std::int64_t> runs) {
   };
   at::parallel_for(0, sizes[0], std::int64_t(kGrain / (width + 1) + 1), add);
   return sum;
+}
+
+// Each index once, ascending. `runs`: as above; `sizes`: of the sparse tensor.
+Entries added_up(const Entries& entries, std::vector<std::int64_t> runs, at::IntArrayRef sizes) {
+  if (entries.values.device().is_cpu()) return added_up_on_host(entries, std::move(runs));
+  return added_up_on_gpu(entries, runs, sizes);
 }
 
 }  // namespace
@@ -214,19 +256,22 @@ void PendingSparse::State::exchange() {
     value_splits.push_back(std::size_t(here * width));
   }
   value_sizes.insert(value_sizes.begin(), count);
-  const Entries all{at::empty({count, sparse}, at::kLong), at::empty(value_sizes, mine.values.options())};
+  const Entries all{at::empty({count, sparse}, mine.indices.options()), at::empty(value_sizes, mine.values.options())};
   if (count > 0) {
     const TensorWork works[] = {all_gather_v_async(group, mine.indices, all.indices, index_splits, at),
                                 all_gather_v_async(group, mine.values, all.values, value_splits, at)};
     for (const auto& work : works) work.get();
   }
-  const Entries sum = added_up(all, runs);
+  const Entries sum = added_up(all, runs, sizes);
   if (op.op == ReduceOp::kAvg && at::isIntegralType(sum.values.scalar_type(), true))
     sum.values.div_(group.size(), "trunc");
   else if (op.op == ReduceOp::kAvg)
     sum.values.div_(group.size());
-  result = at::sparse_coo_tensor(sum.indices.t(), sum.values.to(type), sizes,
-                                 sum.values.options().dtype(type).layout(at::kSparse));
+  const at::Tensor indices = sum.indices.t(), values = sum.values.to(type);
+  const auto options = values.options().layout(at::kSparse);
+  // On a GPU the indices, which come from sparse tensors of these sizes, are not checked: the host would wait for that.
+  result = values.device().is_cpu() ? at::sparse_coo_tensor(indices, values, sizes, options)
+                                    : at::_sparse_coo_tensor_unsafe(indices, values, sizes, options);
   result._coalesced_(true);
 }
 
@@ -241,11 +286,11 @@ PendingSparse all_reduce_sparse_async(const Group& group, const at::Tensor& tens
   require_kind(group, tensor);
   const at::NoGradGuard no_grad;
   const auto given = tensor.detach()._values().resolve_conj().resolve_neg().contiguous();
-  const DType dtype = checked_bytes(given, fmt::format("values of {}", kVerb)).dtype;
+  const DType dtype = bytes_anywhere(given, fmt::format("values of {}", kVerb)).dtype;
   require_op(group, dtype, op);
   Entries mine{tensor.detach()._indices().t().contiguous(), given.to(travelling_type(given.scalar_type()))};
   if (op.op == ReduceOp::kPremulSum) mine.values = at::mul(mine.values, op.factor);
-  if (!tensor.is_coalesced()) mine = added_up(mine, {});
+  if (!tensor.is_coalesced()) mine = added_up(mine, {}, tensor.sizes());
 
   const comm::SparseRow metadata = comm::to_row({.entries = mine.count(),
                                                  .dtype = dtype,

@@ -9,8 +9,8 @@
 //
 // Ops: sum, avg, premul_sum, for the types that the dense verb takes them for. Other ops would need the elements that
 // are not stored, and are rejected. f16 and bf16 are sent and added as f32, and rounded once. bool is sent as i32, and
-// its sum is an or. Tensors are on the CPU and have at most 8 dimensions. docs/dev/algorithms.md says what is sent, and
-// from how many entries on a dense tensor is cheaper.
+// its sum is an or. Tensors have at most 8 dimensions, and are on the CPU or, on all ranks, on a GPU.
+// docs/dev/algorithms.md says what is sent, and from how many entries on a dense tensor is cheaper.
 #include <memory>
 
 #include "tutti/comm/group.h"

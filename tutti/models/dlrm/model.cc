@@ -20,6 +20,7 @@
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/rank_device.h"
 #include "tutti/trace/region.h"
 
 namespace tutti::dlrm {
@@ -93,7 +94,59 @@ struct DotNode {
   }
 };
 
-// The same by ATen's operators.
+// Pooled rows on their way to a GPU, in one copy that the host does not wait for. Their gradients come back in one
+// copy, the only one of a backward pass that the host waits for: it sends them to the ranks that have the rows.
+struct RowsToGpu {
+  static constexpr const char* kName = "the copy of pooled rows to a GPU";
+  struct State {
+    at::Device gpu;
+    std::vector<std::vector<std::int64_t>> sizes{};
+  };
+
+  static variable_list forward(AutogradContext* context, State& state, at::TensorList rows) {
+    context->set_materialize_grads(false);
+    for (const at::Tensor& of_table : rows) state.sizes.push_back(of_table.sizes().vec());
+    const at::Tensor packed = at::empty({count_of(state)}, rows[0].options().pinned_memory(true));
+    const variable_list parts = parts_of(state, packed);
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i].copy_(rows[i]);
+    return parts_of(state, packed.to(state.gpu, /*non_blocking=*/true));
+  }
+
+  static variable_list backward(AutogradContext*, const State& state, const variable_list& gradients) {
+    variable_list flat;
+    at::TensorOptions options;
+    for (const at::Tensor& gradient : gradients)
+      if (gradient.defined()) flat.push_back(gradient.reshape({-1})), options = gradient.options();
+    const at::Tensor packed = at::empty({count_of(state)}, options.device(at::kCPU).pinned_memory(true));
+    variable_list parts = parts_of(state, packed);
+    if (flat.size() == parts.size()) {
+      packed.copy_(at::cat(flat));
+      return parts;
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      gradients[i].defined() ? void(parts[i].copy_(gradients[i])) : void(parts[i] = at::Tensor());
+    return parts;
+  }
+
+ private:
+  static std::int64_t count_of(const State& state) {
+    std::int64_t count = 0;
+    for (const auto& sizes : state.sizes) count += c10::multiply_integers(sizes);
+    return count;
+  }
+  static variable_list parts_of(const State& state, const at::Tensor& packed) {
+    variable_list parts;
+    std::int64_t begin = 0;
+    for (const auto& sizes : state.sizes) {
+      const std::int64_t count = c10::multiply_integers(sizes);
+      parts.push_back(packed.narrow(0, begin, count).view(sizes));
+      begin += count;
+    }
+    return parts;
+  }
+};
+
+// The interaction by ATen's operators.
 at::Tensor dot_by_operators(const DotShape& shape, const std::vector<at::Tensor>& vectors) {
   const at::Tensor all = at::stack(vectors, 1);  // [samples, vectors, dim]
   const at::Tensor products = all.matmul(all.transpose(1, 2)).flatten(1);
@@ -270,9 +323,8 @@ std::vector<DenseTensor> Model::dense() const {
   return dense;
 }
 
-// Moving rows to a GPU is a node of the graph, so their gradients come back.
 std::vector<at::Tensor> Model::vectors_of(std::vector<at::Tensor> rows) const {
-  for (at::Tensor& tensor : rows) tensor = tensor.to(device_);
+  if (!device_.is_cpu()) rows = autograd::apply_node<RowsToGpu>({device_}, at::TensorList(rows));
   std::vector<at::Tensor> vectors;
   for (std::size_t i = 0; i < architecture_.features.size(); ++i) {
     const auto& feature = architecture_.features[i];
@@ -325,7 +377,7 @@ at::Tensor Model::forward(const ModelBatch& batch) {
   const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
   const auto pending = post(batch);
   dense_->predictions =
-      dense_->forward(batch.dense.to(device_), [&](const at::Tensor& x) { return interact(x, wait(pending)); });
+      dense_->forward(copied_to(batch.dense, device_), [&](const at::Tensor& x) { return interact(x, wait(pending)); });
   return dense_->predictions.detach().cpu();
 }
 
@@ -341,7 +393,7 @@ at::Tensor Model::predict(const ModelBatch& batch) {
   const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
   const at::NoGradGuard no_grad;
   const auto pending = tables_ ? post(batch) : ShardedEmbeddings::Pending();
-  const at::Tensor dense = batch.dense.to(device_);
+  const at::Tensor dense = copied_to(batch.dense, device_);
   const auto x = small_bottom_ ? small_bottom_->infer(dense) : dense_->module->bottom()->forward(dense);
   const auto joined = interact(x, tables_ ? wait(pending) : vectors_of(pooled(batch)));
   return (small_top_ ? small_top_->infer(joined) : dense_->module->top()->forward(joined)).cpu();
@@ -370,7 +422,7 @@ void Model::learn(const at::Tensor& gradient, double learning_rate) {
   const Region region("DLRM backward", [&] { return dimensions_text(gradient); });
   tables_->set_lr(learning_rate);
   std::exchange(dense_->predictions, at::Tensor())
-      .backward((table_group_ ? gradient * double(table_group_.size()) : gradient).to(device_));
+      .backward(copied_to(table_group_ ? gradient * double(table_group_.size()) : gradient, device_));
   if (dense_->parallel) {
     const Region reduce("DLRM all_reduce of MLPs");
     dense_->parallel->finish();

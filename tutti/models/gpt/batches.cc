@@ -5,6 +5,7 @@
 #include <span>
 #include <tuple>
 
+#include "tutti/tensor/rank_device.h"
 #include "tutti/trace/region.h"
 
 namespace tutti::gpt {
@@ -19,6 +20,14 @@ at::Tensor document_begins(const at::Tensor& tokens, std::int64_t end) {
   const at::Tensor ended = tokens.narrow(0, 0, length - 1).eq(end);
   begins.narrow(0, 1, length - 1).copy_(std::get<0>(at::cummax(behind * ended, 0)));
   return begins;
+}
+
+// On the CPU the model looks, too; on a GPU it would have to wait for that.
+void require_words(const at::Tensor& tokens, std::int64_t words) {
+  const auto [least, most] = at::aminmax(tokens);
+  for (const std::int64_t token : {least.item<std::int64_t>(), most.item<std::int64_t>()})
+    TUTTI_REQUIRE(token >= 0 && token < words, "the data has the token ", token,
+                  ", which is not in the vocabulary: expected 0 to ", words - 1);
 }
 
 }  // namespace
@@ -56,6 +65,7 @@ MicroBatch Batches::read(const std::vector<std::int64_t>& samples) const {
   auto* const at_row = rows.data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i)
     dataset_->read(samples[std::size_t(i)], std::span(at_row + i * (length + 1), std::size_t(length + 1)));
+  if (!device_.is_cpu()) require_words(rows, options_.model.vocabulary);
   const at::Tensor columns = rows.t();  // [positions, batch]
   const at::Tensor all_tokens = columns.narrow(0, 0, length);
   MicroBatch batch;
@@ -75,7 +85,7 @@ MicroBatch Batches::read(const std::vector<std::int64_t>& samples) const {
       batch.positions = take_part(at::arange(length, at::kLong).unsqueeze(1) - begins, part_).contiguous();
   }
   for (at::Tensor* tensor : {&batch.tokens, &batch.targets, &batch.weights, &batch.first_seen, &batch.positions})
-    if (tensor->defined()) *tensor = tensor->to(device_);
+    if (tensor->defined()) *tensor = copied_to(*tensor, device_);
   return batch;
 }
 

@@ -11,6 +11,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/models/image/models.h"
 #include "tutti/models/image/pictures.h"
+#include "tutti/tensor/rank_device.h"
 
 namespace tutti {
 namespace {
@@ -30,7 +31,8 @@ ImageScore evaluate(const Group& world, ImageModel& model, const ImageDataset& d
     std::vector<std::int64_t> samples(std::min(kBatch, data.size() - number * kBatch));
     std::iota(samples.begin(), samples.end(), std::int64_t(number * kBatch));
     const auto batch = pictures.batch(samples);
-    const at::Tensor labels = batch.labels.to(device), scores = model.forward(batch.pictures.to(device));
+    const at::Tensor labels = copied_to(batch.labels, device),
+                     scores = model.forward(copied_to(batch.pictures, device));
     hits += scores.argmax(1).eq(labels).sum().item<std::int64_t>();
     losses[number] = at::nll_loss(scores, labels, {}, at::Reduction::Sum).item<double>();
   }

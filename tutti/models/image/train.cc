@@ -280,7 +280,7 @@ class ImageTask final : public Task {
     at::Tensor loss;
     {
       const Region region("forward");
-      loss = at::nll_loss(ddp_.forward(batch->pictures.to(device_)), batch->labels.to(device_));
+      loss = at::nll_loss(ddp_.forward(copied_to(batch->pictures, device_)), copied_to(batch->labels, device_));
     }
     const double value = loss.item<double>();  // waits for a GPU
     lap(made.forward);

@@ -33,8 +33,7 @@ namespace tutti {
 // a dense one was promised (DataParallelOptions::sparse), or the reverse, ends the group with an Exception that names
 // rank and parameter. backward() throws it if it launches buckets (overlap), otherwise finish() does.
 //
-// The model may be on a GPU, each rank's on its own (world.device()); all ranks use the same device type. What works on
-// the CPU alone is rejected: logical_ranks and sparse gradients.
+// The model may be on a GPU, each rank's on its own (world.device()); all ranks use the same device type.
 //
 // It does not change the process, except that with logical_ranks LibTorch and its BLAS compute with one thread
 // (fix_compute_threads()). A program prepares its process once, by a tutti::Compute before it (tensor/compute.h):

@@ -31,6 +31,7 @@ using autograd::variable_list;
 
 constexpr char kWho[] = "vocab_parallel_cross_entropy";
 constexpr std::int64_t kRunElements = std::int64_t(1) << 17;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct LossCall {
   Group group;
@@ -39,7 +40,9 @@ struct LossCall {
   double smoothing = 0;
   bool keeps = false;  // backward will come
   bool overwrites = false;
-  at::Tensor places, columns;  // of the targets that this rank has: which tokens, which of its words
+  // Of the targets that this rank has: which tokens, which of its words. On a GPU, where the host would wait for their
+  // number, of all tokens; `others`, bool[tokens], says which targets other ranks have, `outside` which nobody has.
+  at::Tensor places, columns, others, outside;
   // For backward: exp(x - m), [tokens, v]; and what it has to be multiplied by to be the probability, [tokens].
   at::Tensor exponentials, to_probability;
   at::ScalarType type = at::kFloat;  // of the logits
@@ -66,6 +69,8 @@ at::Tensor own_numbers(LossCall& call, const at::Tensor& logits) {
   const at::Tensor largest = numbers[0], sums = numbers[1], targets = numbers[2], totals = numbers[3];
   targets.index_copy_(0, call.places,
                       logits.view({-1}).index_select(0, call.places * all + call.columns).to(targets.scalar_type()));
+  if (call.others.defined()) targets.masked_fill_(call.others, 0);
+  if (call.outside.defined()) targets.masked_fill_(call.outside, kNaN);
   if (call.mine == 0) {
     largest.fill_(-std::numeric_limits<double>::infinity());
     if (call.keeps) call.exponentials = at::zeros({tokens, all}, options);
@@ -120,6 +125,7 @@ struct CrossEntropyNode {
     const at::Tensor largest = all.select(1, 0).amax(0);
     const at::Tensor sums = (all.select(1, 1) * (all.select(1, 0) - largest).exp()).sum(0);
     if (call.keeps) call.to_probability = (numbers[0] - largest).exp() / sums;
+    if (call.keeps && call.outside.defined()) call.to_probability.masked_fill_(call.outside, kNaN);
     // Differences of logits first: those of large ones are exact, their sum with a small logarithm is not.
     const at::Tensor log_sum = sums.log();
     at::Tensor loss = log_sum + (largest - all.select(1, 2).sum(0));
@@ -143,8 +149,9 @@ struct CrossEntropyNode {
       words.mul_(factor.narrow(0, first, rows).unsqueeze(1));
       if (call.smoothing > 0) words.sub_(smoothed.narrow(0, first, rows).unsqueeze(1));
     });
-    result.view({-1}).index_add_(0, call.places * all + call.columns,
-                                 of_loss.index_select(0, call.places) * (call.smoothing - 1));
+    const at::Tensor of_targets = of_loss.index_select(0, call.places) * (call.smoothing - 1);
+    if (call.others.defined()) of_targets.masked_fill_(call.others, 0);
+    result.view({-1}).index_add_(0, call.places * all + call.columns, of_targets);
     std::vector<std::int64_t> sizes = gradients[0].sizes().vec();
     sizes.push_back(all);
     return {result.view(sizes).to(call.type)};
@@ -161,7 +168,7 @@ void require_sensible(const at::Tensor& logits, const at::Tensor& targets, std::
                     targets.sizes() == logits.sizes().slice(0, std::size_t(logits.dim() - 1)),
                 kWho, ": the targets are ", describe(targets), ", expected i64 of the shape of ", describe(logits),
                 " without its last dimension");
-  if (targets.numel() == 0) return;
+  if (targets.numel() == 0 || !targets.device().is_cpu()) return;
   const auto [least, most] = at::aminmax(targets);
   for (const std::int64_t target : {least.item<std::int64_t>(), most.item<std::int64_t>()})
     TUTTI_REQUIRE(target >= 0 && target < words, kWho, ": the target ", target,
@@ -183,9 +190,19 @@ at::Tensor vocab_parallel_cross_entropy(const Group& group, const at::Tensor& lo
   call.smoothing = options.label_smoothing;
   call.keeps = c10::GradMode::is_enabled() && logits.requires_grad();
   call.overwrites = options.overwrite_logits && logits.is_contiguous();
-  const at::Tensor local = targets.reshape({-1}) - first;
-  call.places = at::nonzero(local.ge(0).logical_and_(local.lt(each))).view({-1});
-  call.columns = local.index_select(0, call.places);
+  const auto is_outside = [](const at::Tensor& ids, std::int64_t count) {
+    return ids.lt(0).logical_or_(ids.ge(count));
+  };
+  const at::Tensor given = targets.reshape({-1}), local = given - first, others = is_outside(local, each);
+  if (targets.device().is_cpu()) {
+    call.places = at::nonzero(others.logical_not()).view({-1});
+    call.columns = local.index_select(0, call.places);
+  } else {
+    call.places = at::arange(local.numel(), local.options());
+    call.columns = local.clamp(0, each - 1);
+    call.others = others;
+    call.outside = is_outside(given, call.words);
+  }
   return autograd::apply_node<CrossEntropyNode>(std::move(call), logits);
 }
 

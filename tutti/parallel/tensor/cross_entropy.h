@@ -20,8 +20,9 @@ struct CrossEntropyOptions {
 };
 
 // logits [..., v / size()]: rank r has entries r * v / size() and on of each token, as VocabParallelEmbedding has its
-// rows. targets i64 [...]: the same on every rank, 0 .. words - 1; others throw Exception. The loss of each token,
-// [...], the same on every rank: f64 for f64, else f32, in which it is computed.
+// rows. targets i64 [...]: the same on every rank, 0 .. words - 1; others throw Exception. On a GPU, where the host
+// would have to wait for that, their losses and gradients are NaN. The loss of each token, [...], the same on every
+// rank: f64 for f64, else f32, in which it is computed.
 at::Tensor vocab_parallel_cross_entropy(const Group& group, const at::Tensor& logits, const at::Tensor& targets,
                                         const CrossEntropyOptions& options = {});
 

@@ -32,7 +32,8 @@ class VocabParallelEmbeddingImpl : public torch::nn::Module, public TensorParall
   VocabParallelEmbeddingImpl(const Group& group, VocabParallelEmbeddingOptions options);
 
   // Ids i64 [seq, ...], the same on every rank, to [seq, ..., columns], with sequence_parallel [seq / size(), ...,
-  // columns] (seq must divide). Throws an Exception that names an id outside the vocabulary.
+  // columns] (seq must divide). Throws an Exception that names an id outside the vocabulary. On a GPU, where the host
+  // would have to wait for that, the row of such an id is NaN.
   at::Tensor forward(const at::Tensor& ids);
 
   ParameterLayout layout_of(std::string_view name) const override;

@@ -18,39 +18,43 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "tutti/parallel/data_parallel/hooks/power_sgd_state.h"
+#include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/group_tensor.h"
+#include "tutti/tensor/rank_device.h"
 
 namespace tutti {
 namespace {
 
 // Gram-Schmidt, in place. As in PyTorch, 3 and more columns of f32 or f64 by QR, which is more exact and faster;
-// LibTorch has no QR for 16 bits. Gram-Schmidt leaves a column of zeros as it is; returns whether there is one.
-bool orthogonalize(const at::Tensor& matrix, double epsilon) {
+// LibTorch has no QR for 16 bits. Gram-Schmidt leaves a column of zeros as it is; returns the least norm, a number in
+// f64 on the device of the matrix, or an undefined tensor after a QR. Does not wait for a GPU.
+at::Tensor orthogonalize(const at::Tensor& matrix, double epsilon) {
   const auto columns = matrix.size(1);
-  bool has_zeros = false;
+  at::Tensor least;
   if (columns > 2 && matrix.element_size() > 2) {
     matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
-    return false;
+    return least;
   }
   for (std::int64_t i = 0; i < columns; ++i) {
     const auto column = matrix.narrow(1, i, 1);
-    const double norm = column.norm().item<double>();
-    has_zeros |= norm == 0;
-    if (norm > 0) column.div_(norm + epsilon);
+    const at::Tensor norm = column.norm().to(at::kDouble);
+    least = least.defined() ? at::minimum(least, norm) : norm;
+    column.div_(at::where(norm.gt(0), norm + epsilon, at::ones_like(norm)));
     if (i + 1 == columns) continue;
     const auto rest = matrix.narrow(1, i + 1, columns - i - 1);
     rest.sub_((column * rest).sum(at::IntArrayRef{0}, true) * column);
   }
-  return has_zeros;
+  return least;
 }
 
 // Normal numbers that all ranks draw alike, whatever device the matrix is on.
 at::Tensor drawn_like(const at::Tensor& matrix, const at::Generator& on_cpu) {
-  return at::randn(matrix.sizes(), on_cpu, matrix.options().device(at::kCPU)).to(matrix.device());
+  return copied_to(at::randn(matrix.sizes(), on_cpu, matrix.options().device(at::kCPU)), matrix.device());
 }
 
 // Of a window's first element, in elements.
@@ -180,11 +184,19 @@ void PowerSgd::State::prepare_q(Memory& memory) {
   if (!memory.has_q) draw_q(memory);
   const double scale = memory.has_q ? memory.given_scale : 1;
   const double epsilon = options.orthogonalization_epsilon * scale;
+  std::vector<const Compressed*> by_columns;
+  std::vector<at::Tensor> norms;
   for (const auto& one : memory.matrices) {
-    if (!orthogonalize(one.q, epsilon)) continue;
-    const auto drawn = drawn_like(one.q, next_generator());
-    one.q.copy_(at::where(one.q.eq(0).all(0, /*keepdim=*/true), drawn, one.q));
-    orthogonalize(one.q, epsilon);
+    const at::Tensor least = orthogonalize(one.q, epsilon);
+    if (least.defined()) by_columns.push_back(&one), norms.push_back(least);
+  }
+  const std::vector<double> least_norms = values_of(norms);  // one wait for a GPU
+  for (std::size_t i = 0; i < by_columns.size(); ++i) {
+    if (least_norms[i] != 0) continue;
+    const at::Tensor& q = by_columns[i]->q;
+    const auto drawn = drawn_like(q, next_generator());
+    q.copy_(at::where(q.eq(0).all(0, /*keepdim=*/true), drawn, q));
+    orthogonalize(q, epsilon);
   }
   memory.has_q = options.warm_start;
 }
@@ -212,7 +224,11 @@ void PowerSgd::State::spread_others(Memory& memory) {
 // a step that had one, which shows in the sums of all ranks alike, leaves none, and a new Q, of the size that it would
 // have had.
 void PowerSgd::State::find_error(Memory& memory) {
-  memory.has_new_error = memory.all_p.isfinite().all().item<bool>() && memory.all_q.isfinite().all().item<bool>();
+  memory.has_new_error = true;
+  std::vector<at::Tensor> greatest;
+  for (const at::Tensor& sums : {memory.all_p, memory.all_q})
+    if (sums.numel() > 0) greatest.push_back(greatest_magnitude(sums));
+  for (const double value : values_of(greatest)) memory.has_new_error &= std::isfinite(value);
   if (!memory.has_new_error && memory.has_q) {
     draw_q(memory);
     memory.all_q.mul_(memory.given_scale);

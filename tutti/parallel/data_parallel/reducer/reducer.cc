@@ -65,7 +65,6 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   state.collect_parameters();
   if (!state.numbers_of(Route::kSparse).empty()) state.features.push_back(sparse_feature());
   state.require_no_excluded_pair();  // now that it is known which gradients are sparse
-  state.require_cpu_only_features_unused();
   const bool on_cpu = std::all_of(state.parameters.begin(), state.parameters.end(),
                                   [](const Parameter& parameter) { return parameter.tensor.device().is_cpu(); });
   if (on_cpu && !is_compute_prepared() && group.size() > 1 && group.rank() == 0) warn_of_unprepared_process();

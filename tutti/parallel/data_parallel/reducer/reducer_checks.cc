@@ -100,20 +100,6 @@ void Reducer::State::require_no_excluded_pair(bool DataParallelUse::*added) cons
     throw Exception(mistake(right.error().detail, right.error().hint));
 }
 
-void Reducer::State::require_cpu_only_features_unused() const {
-  for (const auto& parameter : parameters) {
-    if (parameter.tensor.device().is_cpu()) continue;
-    const auto require_none = [&](bool given, const char* option) {
-      if (given)
-        throw Exception(mistake(fmt::format("{} works on the CPU alone; parameter {} is {}", option, parameter.name,
-                                            describe(parameter.tensor)),
-                                "remove the option, or keep the model on the CPU"));
-    };
-    require_none(options.logical_ranks != 0, "DataParallelOptions::logical_ranks");
-    require_none(parameter.route == Route::kSparse, "a sparse gradient");
-  }
-}
-
 void Reducer::State::require_something_to_train() const {
   if (!parameters.empty()) return;
   const auto refuse = [&](std::string detail, const char* remedy) {

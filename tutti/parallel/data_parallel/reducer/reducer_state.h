@@ -60,7 +60,6 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   void require_sensible_options() const TUTTI_REQUIRES(mutex);
   // By the table of option_pairs.cc; `added`: what is about to be used.
   void require_no_excluded_pair(bool DataParallelUse::*added = nullptr) const TUTTI_REQUIRES(mutex);
-  void require_cpu_only_features_unused() const TUTTI_REQUIRES(mutex);
   void require_something_to_train() const TUTTI_REQUIRES(mutex);
   std::vector<NamedValue> named_options() const;
   void require_all_ready() const TUTTI_REQUIRES(mutex);
