@@ -388,7 +388,7 @@ Status plan_devices(const TrainCommand& command, TrainQuestion& question) {
 Result<std::vector<planning::MeasuredRun>> runs_of(const std::string& file, const TrainQuestion& question) {
   constexpr std::uint64_t kMostBytes = 64 << 20;
   planning::MeasuredRun other{.model = question.model, .plan = {}, .global_batch = question.global_batch};
-  for (const std::string& part : question.options.rules.fix) TUTTI_TRY(set_in_plan(other.plan, part));
+  TUTTI_TRY(set_in_plan(other.plan, question.options.rules.fix));
   return planning::parse_measured_runs(TUTTI_TRY(read_file(file, kMostBytes)), file, other);
 }
 
@@ -402,6 +402,8 @@ Status check_runs(const TrainCommand& command, const TrainQuestion& question) {
 
 Status calibrate(const TrainCommand& command, const TrainQuestion& question) {
   const auto runs = TUTTI_TRY(runs_of(command.calibrate_file, question));
+  if (std::none_of(runs.begin(), runs.end(), [](const planning::MeasuredRun& run) { return run.seconds > 0; }))
+    return invalid_argument(fmt::format("{}: no run ended, so there is nothing to fit", command.calibrate_file));
   const TrainingRuntime& runtime = question.options.runtime;
   const planning::Agreement before = compare(runs, question.cluster, runtime, question.options.memory);
   Cluster cluster = planning::calibrated(runs, question.cluster, runtime);

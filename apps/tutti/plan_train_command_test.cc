@@ -120,8 +120,14 @@ TEST(PlanTrain, ChecksAndCalibratesWithMeasuredRuns) {
   const auto one = nlohmann::json::parse(before.out), other = nlohmann::json::parse(after.out);
   EXPECT_EQ(one["runs"], 5);
   EXPECT_LT(double(other["mean_error"]), 0.5 * double(one["mean_error"]));
-  std::remove(runs.c_str());
+  std::ofstream(runs) << "tp,pp,dp,mbs,step_s\n1,1,8,4,failed\n";
   std::remove(fitted.c_str());
+  const Ended nothing = with({"--calibrate", runs, "--output", fitted});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("no run ended, so there is nothing to fit"));
+  EXPECT_FALSE(std::ifstream(fitted).good());
+  EXPECT_THAT(with({"--check", runs}).out, HasSubstr("no run ended, so there are no times to compare"));
+  std::remove(runs.c_str());
 }
 
 TEST(PlanTrain, ReportsWhatIsMissingWhereNothingFits) {

@@ -298,9 +298,11 @@ std::string why_json(const TrainQuestion& question, const RankedPlan& best, cons
 }
 
 std::string to_text(const planning::Agreement& agreement) {
-  std::string text =
-      fmt::format("{}: mean error {:.1f} %, median {:.1f} %, Kendall's tau {:.3f}\n", counted(agreement.runs, "run"),
-                  100 * agreement.mean_error, 100 * agreement.median_error, agreement.tau);
+  std::string text = "no run ended, so there are no times to compare\n";
+  if (agreement.runs > 0)
+    text =
+        fmt::format("{}: mean error {:.1f} %, median {:.1f} %, Kendall's tau {:.3f}\n", counted(agreement.runs, "run"),
+                    100 * agreement.mean_error, 100 * agreement.median_error, agreement.tau);
   if (agreement.groups > 0)
     text += fmt::format(
         "{} of five plans or more: the plan that would be taken is {:.1f} % slower than the fastest on "

@@ -1,6 +1,7 @@
 #include "backend.h"
 
 #include <ATen/Functions.h>
+#include <pthread.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
@@ -16,6 +17,14 @@ using std::chrono::milliseconds;
 
 constexpr const char* kShutDown = "tutti: this process group was shut down";
 constexpr Duration kLongestFarewell = std::chrono::seconds(10);  // for calls under way at a shutdown
+
+// How often this process is a fork of another: it has none of the threads of that one, so its groups do not work here.
+std::atomic<int> forks{0};
+int count_of_forks() {
+  static const int installed = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  (void)installed;
+  return forks;
+}
 
 // Python code may wait for the GIL while this thread blocks.
 class WithoutGil {
@@ -91,7 +100,7 @@ c10::intrusive_ptr<TuttiBackend> TuttiBackend::create(const c10d::DistributedBac
 }
 
 TuttiBackend::TuttiBackend(Group group, milliseconds timeout)
-    : Backend(group.rank(), group.size()), timeout_(timeout), group_(std::move(group)) {
+    : Backend(group.rank(), group.size()), timeout_(timeout), forks_(count_of_forks()), group_(std::move(group)) {
   init();
 }
 
@@ -103,9 +112,17 @@ Group TuttiBackend::group_or_none() const {
 }
 
 Group TuttiBackend::group() const {
+  require_no_fork();
   Group group = group_or_none();
   TORCH_CHECK(group, kShutDown);
   return group;
+}
+
+void TuttiBackend::require_no_fork() const {
+  TORCH_CHECK(
+      forks.load(std::memory_order_relaxed) == forks_,
+      "tutti: a process that was forked cannot use the process groups of its parent. Make no calls in workers of "
+      "a DataLoader, or start the process with spawn and call init_process_group() there");
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> TuttiBackend::getBackendOptions() {
@@ -122,8 +139,10 @@ c10d::ErrorType TuttiBackend::getError() {
 
 void TuttiBackend::abort() {
   const WithoutGil without_gil;
+  require_no_fork();
   hooks_->failed.run();
-  group().abort({.code = Code::kAborted, .detail = "torch.distributed aborted the group"});
+  if (const Group group = group_or_none())
+    group.abort({.code = Code::kAborted, .detail = "torch.distributed aborted the group"});
 }
 
 #if TORCH_VERSION_MINOR >= 15
@@ -202,6 +221,7 @@ milliseconds TuttiBackend::limit_of(milliseconds given) const {
 
 TuttiBackend::WorkHandle TuttiBackend::start(CallOwner call, bool asynchronous, milliseconds limit,
                                              bool is_collective) {
+  require_no_fork();
   Group group;
   {
     const MutexLock lock(mutex_);

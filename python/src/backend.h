@@ -104,11 +104,13 @@ class TuttiBackend final : public c10d::Backend {
                                  const c10d::ReduceOp& op);
   void require_same_own_part(const Request& all_to_all) const;
   std::vector<std::size_t> splits_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) const;
+  void require_no_fork() const;
   void sweep();
   void leave();
 
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
+  const int forks_;  // of the process that made this
   const std::shared_ptr<HooksOfCalls> hooks_ = std::make_shared<HooksOfCalls>();
   mutable Mutex mutex_;
   Group group_ TUTTI_GUARDED_BY(mutex_);  // empty after shutdown()

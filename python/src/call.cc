@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -31,13 +32,19 @@ void Call::accept(const at::Tensor& tensor) {
               ": give all tensors of a call on one device");
 }
 
+void Call::accept_output(const at::Tensor& tensor) {
+  accept(tensor);
+  TORCH_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, "tutti: elements of the output tensor of size ",
+              tensor.sizes(), " share memory, as expand() makes them: give a clone() of it");
+}
+
 at::Tensor Call::input(const at::Tensor& tensor) {
   accept(tensor);
   return kept_.emplace_back(tensor.contiguous());
 }
 
 at::Tensor Call::output(const at::Tensor& tensor) {
-  accept(tensor);
+  accept_output(tensor);
   if (tensor.is_contiguous()) return kept_.emplace_back(tensor);
   const at::Tensor dense = kept_.emplace_back(at::empty(tensor.sizes(), tensor.options()));
   copies_.push_back([tensor, dense] { copy_into(tensor, dense); });
@@ -46,7 +53,7 @@ at::Tensor Call::output(const at::Tensor& tensor) {
 
 // Elements are counted in the order of the indices, since ranks may have them in different orders in memory.
 at::Tensor Call::in_place(const at::Tensor& tensor) {
-  accept(tensor);
+  accept_output(tensor);
   if (tensor.is_contiguous()) return kept_.emplace_back(tensor);
   const at::Tensor dense = kept_.emplace_back(tensor.contiguous());
   copies_.push_back([tensor, dense] { copy_into(tensor, dense); });
@@ -54,7 +61,7 @@ at::Tensor Call::in_place(const at::Tensor& tensor) {
 }
 
 at::Tensor Call::reducible(const at::Tensor& tensor, bool is_output) {
-  accept(tensor);
+  is_output ? accept_output(tensor) : accept(tensor);
   const auto wider = wider_type_of(tensor.scalar_type());
   if (!wider) return tensor;
   const at::Tensor copy = kept_.emplace_back(tensor.to(*wider).contiguous());
@@ -74,7 +81,7 @@ at::Tensor Call::inputs_as_one(const Tensors& tensors) {
 }
 
 at::Tensor Call::outputs_as_one(const Tensors& tensors) {
-  for (const at::Tensor& tensor : tensors) accept(tensor);
+  for (const at::Tensor& tensor : tensors) accept_output(tensor);
   if (are_adjacent(tensors)) {
     kept_.insert(kept_.end(), tensors.begin(), tensors.end());
     return tensors.front();

@@ -16,7 +16,8 @@ struct Call {
   Call(c10d::OpType type, const char* title, Tensors inputs) : type(type), title(title), inputs(std::move(inputs)) {}
 
   // A buffer that is read, written, or both. What is returned is dense, and stays as long as the Call. These functions
-  // throw for tensors that are sparse, or not where the other tensors of the call are.
+  // throw for tensors that are sparse, or not where the other tensors of the call are, and for outputs whose elements
+  // share memory.
   at::Tensor input(const at::Tensor& tensor);
   at::Tensor output(const at::Tensor& tensor);
   at::Tensor in_place(const at::Tensor& tensor);
@@ -48,6 +49,7 @@ struct Call {
 
  private:
   void accept(const at::Tensor& tensor);
+  void accept_output(const at::Tensor& tensor);
 
   std::optional<at::Device> device_;   // of all tensors
   std::optional<c10::Stream> stream_;  // on a GPU: the current one when the call was made

@@ -7,6 +7,30 @@
 #include "shared_memory.h"
 #include "tutti/runtime/init.h"
 
+namespace tutti::python {
+namespace {
+
+py::object as_python(const Error& error) {
+  const auto known = [](auto value) { return value < 0 ? py::object(py::none()) : py::cast(value); };
+  py::dict fields;
+  fields["kind"] = name(error.code);
+  fields["text"] = to_string(error);
+  fields["group"] = error.group;
+  fields["rank"] = known(error.rank);
+  fields["operation"] = error.operation;
+  fields["peer"] = known(error.peer);
+  fields["late_ranks"] = error.ranks;
+  fields["lost_ranks"] = error.lost;
+  fields["waited"] = known(error.waited);
+  fields["limit"] = known(error.limit);
+  fields["cause"] = error.cause;
+  fields["hint"] = error.hint;
+  return fields;
+}
+
+}  // namespace
+}  // namespace tutti::python
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   using namespace tutti::python;
   py::module_::import("torch.distributed");
@@ -22,6 +46,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     const py::gil_scoped_release release;
     tutti::end_callbacks(std::chrono::seconds(10));
   }));
+  module.def("error_in", [](const std::string& text) {
+    const auto error = raised_error_in(text);
+    return error ? as_python(*error) : py::object(py::none());
+  });
   module.def("create", [](const c10d::DistributedBackendOptions& options, const py::object& given) {
     if (!given.is_none())
       throw py::value_error("tutti: pg_options is " + std::string(py::repr(given)) +

@@ -38,13 +38,6 @@ std::optional<DType> dtype_of(at::ScalarType type) {
 
 }  // namespace
 
-// PyTorch's tests look for the words "Timed out" between spaces, and programs do too.
-void raise(const Error& error) {
-  const std::string text = to_string(error);
-  C10_THROW_ERROR(DistBackendError,
-                  error.code == Code::kTimeout ? "tutti: Timed out (" + text + ")" : "tutti: " + text);
-}
-
 Elements elements_of(const at::Tensor& tensor) {
   if (const auto dtype = dtype_of(tensor.scalar_type())) return {*dtype, 1};
   return {DType::kU8, std::size_t(tensor.element_size())};

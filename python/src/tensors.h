@@ -6,22 +6,11 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-#include "tutti/base/error.h"
 #include "tutti/comm/request.h"
 
 namespace tutti::python {
 
 using Tensors = std::vector<at::Tensor>;
-
-[[noreturn]] void raise(const Error& error);  // as torch.distributed.DistBackendError
-template <class Value>
-Value or_raise(Result<Value> result) {
-  if (!result.ok()) raise(result.error());
-  return *std::move(result);
-}
-inline void or_raise(const Status& status) {
-  if (!status.ok()) raise(status.error());
-}
 
 // The elements of a tensor as a verb counts them. Types that no reduction of ours knows are transferred as bytes.
 struct Elements {

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "call.h"
+#include "errors.h"
 #include "hooks.h"
 #include "tutti/base/mutex.h"
 #include "tutti/comm/work.h"

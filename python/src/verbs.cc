@@ -34,7 +34,7 @@ TuttiBackend::WorkHandle TuttiBackend::start(CallOwner call, const OptionsOfVerb
 
 TuttiBackend::WorkHandle TuttiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   auto call = std::make_unique<Call>(c10d::OpType::BROADCAST, "tutti:broadcast", tensors);
-  const at::Tensor buffer = call->in_place(only(tensors));
+  const at::Tensor buffer = rank_ == options.rootRank ? call->input(only(tensors)) : call->output(only(tensors));
   const Elements elements = elements_of(buffer);
   call->requests.push_back({.kind = Kind::kBroadcast,
                             .dtype = elements.dtype,
@@ -128,7 +128,9 @@ TuttiBackend::WorkHandle TuttiBackend::allreduce_sparse(Tensors& tensors, const 
 
 TuttiBackend::WorkHandle TuttiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   auto call = std::make_unique<Call>(c10d::OpType::REDUCE, "tutti:reduce", tensors);
-  const at::Tensor buffer = call->in_place(call->reducible(only(tensors), rank_ == options.rootRank));
+  const bool is_root = rank_ == options.rootRank;
+  const at::Tensor typed = call->reducible(only(tensors), is_root);
+  const at::Tensor buffer = is_root ? call->in_place(typed) : call->input(typed);
   const DType dtype = reduced_type_of(buffer);
   const Reduction reduction = reduction_of(options.reduceOp);
   call->requests.push_back({.kind = Kind::kReduce,
@@ -136,7 +138,7 @@ TuttiBackend::WorkHandle TuttiBackend::reduce(Tensors& tensors, const c10d::Redu
                             .op = reduction.op,
                             .root = std::int32_t(options.rootRank),
                             .in = buffer.data_ptr(),
-                            .out = rank_ == options.rootRank ? buffer.data_ptr() : nullptr,
+                            .out = is_root ? buffer.data_ptr() : nullptr,
                             .count = std::size_t(buffer.numel()),
                             .factor = reduction.factor});
   call->results = tensors;

@@ -16,8 +16,9 @@ import typing
 
 from tutti import backend
 from tutti.backend import ddp_hook, register, shared_memory
+from tutti.errors import Error, error_of
 
-__all__ = ["ckpt", "dcp", "ddp_hook", "plan", "register", "run", "shared_memory"]
+__all__ = ["Error", "ckpt", "dcp", "ddp_hook", "error_of", "plan", "register", "run", "shared_memory"]
 
 if typing.TYPE_CHECKING:
     from tutti import ckpt, dcp, plan, run

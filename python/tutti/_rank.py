@@ -23,7 +23,7 @@ def main(folder):
     try:
         function, args, kwargs = pickle.loads(call)
         result = _dumps(function(*args, **kwargs))
-        pathlib.Path(folder, f"result-{os.environ['RANK']}").write_bytes(result)
+        pathlib.Path(folder, f"result-{os.environ['LOCAL_RANK']}").write_bytes(result)
     except Exception:
         text = traceback.format_exc()
         # In torchrun's form; the report of the job quotes it.

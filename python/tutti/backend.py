@@ -70,6 +70,11 @@ def _load() -> typing.Any:
     return _module
 
 
+def loaded() -> typing.Any:
+    """The compiled module, or None if nothing has needed it."""
+    return _module
+
+
 def _unfit(name: str, error: ImportError) -> ImportError:
     """The error for a module that is there and cannot be loaded."""
     import torch

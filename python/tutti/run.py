@@ -55,13 +55,18 @@ def launch(
     The function and its arguments are pickled. For a function of a notebook or of the script itself,
     install the package cloudpickle.
 
+    For a job on several hosts, call launch() on each of them, with the options with which they meet::
+
+        meet = "--nnodes 2 --rdzv-backend elastic --rdzv-endpoint head:29400 --rdzv-id job-7 --secret-file secret"
+        results = launch(train, ranks=8, options=meet.split())
+
     Args:
         function, args, kwargs: what each process calls.
-        ranks: the number of processes.
+        ranks: the number of processes on this machine.
         options: more options of `tutti run`, such as ["--max-restarts", "3"].
 
     Returns:
-        What the function returned, a list by rank.
+        What the function returned on this machine, a list by local rank.
 
     Raises:
         LaunchError: a rank failed, or the job could not begin.
@@ -82,7 +87,7 @@ def launch(
 
 def _result(path, rank):
     if not path.exists():
-        raise LaunchError(f"rank {rank} ended without a result: did it call sys.exit()?", 1, {})
+        raise LaunchError(f"local rank {rank} ended without a result: did it call sys.exit()?", 1, {})
     return pickle.loads(path.read_bytes())
 
 

@@ -223,6 +223,15 @@ def a_world_may_be_made_again(rank, ranks):
 
 
 @test(2)
+def a_group_may_be_ended_twice(rank, ranks):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    dist.destroy_process_group()
+    backend.abort()
+    backend.shutdown()
+    fails(lambda: backend.allreduce([torch.ones(1)]), "shut down")
+
+
+@test(2)
 def calls_under_way_survive_a_shutdown(rank, ranks):
     if rank == 0:
         dist.isend(torch.full((4_000_000,), 7.0), 1)
@@ -562,6 +571,115 @@ def the_backend_is_for_tensors_of_both_devices(rank, ranks):
 def options_of_other_backends_are_rejected(rank, ranks):
     options = dist.ProcessGroupGloo._Options()
     fails(lambda: dist.new_group([0, 1], pg_options=options), "pg_options", "no options", error=ValueError)
+
+
+def error_of(call):
+    """The error of the backend with which a call ends."""
+    try:
+        call()
+    except Exception as exception:
+        error = tutti.error_of(exception)
+        assert error, repr(exception)
+        assert error.text in str(exception)
+        return error
+    raise AssertionError("the call succeeded")
+
+
+@test(4)
+def late_ranks_are_a_list_on_every_rank(rank, ranks):
+    group = dist.new_group([1, 2, 3], timeout=datetime.timedelta(seconds=1))
+    if rank == 0:
+        return
+    store = dist.FileStore(place_of("late"), ranks)
+    if rank == 2:
+        store.wait(["1 has given up", "3 has given up"], datetime.timedelta(seconds=60))
+    error = error_of(lambda: dist.all_reduce(torch.ones(3), group=group))
+    store.set(f"{rank} has given up", "")
+    assert error.kind in ("Timeout", "Aborted"), error
+    assert error.late_ranks == [1] and error.lost_ranks == [], error
+    assert error.rank == rank - 1 and error.operation.startswith("all_reduce #1"), error
+    if error.kind == "Timeout":
+        assert 1 <= error.waited < 30 and error.limit == 1 and "same order" in error.hint, error
+    else:
+        assert error.peer is not None and "Timeout" in error.cause, error
+
+
+@test(3, exit_codes={1: 1})
+def lost_ranks_are_a_list_on_every_rank(rank, ranks):
+    dist.barrier()
+    if rank == 1:
+        raise Planned("no such sample: 17")
+
+    def call():
+        try:
+            dist.all_reduce(torch.ones(3))
+        except dist.DistBackendError as exception:
+            raise KeyError("of the program") from exception
+
+    try:
+        call()
+        raise AssertionError("the call succeeded")
+    except KeyError as exception:
+        error = tutti.error_of(exception)
+    assert error.lost_ranks == [1] and error.late_ranks == [], error
+
+
+@test(2)
+def an_error_is_found_in_what_torch_makes_of_it(rank, ranks):
+    assert tutti.error_of(ValueError("tutti: PeerLost: rank 1")) is None
+    future = dist.all_reduce(torch.ones(1000 + rank), async_op=True).get_future()
+    error = error_of(lambda: future.then(lambda done: done.value()).wait())
+    assert error.kind == "Mismatch" and error.peer == 1 - rank, error
+    assert error_of(lambda: dist.broadcast(torch.ones(1), 7)).kind in ("Mismatch", "InvalidArgument")
+
+
+@test(2)
+def a_forked_process_gets_an_error(rank, ranks):
+    """Not a crash, and not a wait."""
+
+    def in_fork(call, *words):
+        child = os.fork()
+        if child == 0:
+            try:
+                fails(call, *words)
+            except BaseException as error:
+                print(repr(error), flush=True)
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+    tensor = torch.ones(1)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for call in (
+        lambda: dist.all_reduce(tensor),
+        lambda: dist.all_reduce(tensor, async_op=True),
+        dist.monitored_barrier,
+        backend.abort,
+        lambda: backend.allocate_tensor(3, dtype=torch.float32, device=torch.device("cpu")),
+        lambda: dist.new_group([rank], use_local_synchronization=True),
+    ):
+        in_fork(call, "forked", "DataLoader")
+    dist.all_reduce(tensor)
+    assert tensor.item() == ranks
+
+
+@test(3)
+def outputs_whose_elements_share_memory_are_rejected(rank, ranks):
+    one = torch.full((1,), float(rank))
+    several = [torch.zeros(4) for _ in range(ranks)]
+    for call in (
+        lambda: dist.all_reduce(one.expand(4)),
+        lambda: dist.all_reduce(torch.ones(1, dtype=torch.int16).expand(4)),
+        lambda: dist.all_gather([*several[1:], one.expand(4)], torch.ones(4)),
+        lambda: dist.reduce_scatter(one.expand(4), several),
+    ):
+        fails(call, "share memory", "clone()")
+    to = torch.zeros(4)
+    dist.broadcast(one.expand(4) if rank == 1 else to, 1)  # inputs may
+    assert rank == 1 or to.tolist() == [1] * 4, to
+    dist.reduce(torch.zeros(4) if rank == 2 else one.expand(4), 2)
+    dist.all_gather(several, one.expand(4))
+    assert [tensor[3].item() for tensor in several] == list(range(ranks)), several
 
 
 def flight_records():

@@ -3,11 +3,13 @@
     python tests/python/run_test.py      with the package tutti in PYTHONPATH and the program in PATH
 """
 
+import concurrent.futures
 import contextlib
 import io
 import math
 import os
 import signal
+import socket
 import sys
 import unittest
 
@@ -53,6 +55,18 @@ class Launch(unittest.TestCase):
         self.assertIn("ValueError: no such sample: 17", str(raised.exception))
         self.assertIn('in fail_on_rank_1\n', str(raised.exception))
         self.assertEqual(raised.exception.code, 1)
+
+    def test_each_host_gets_the_results_of_its_ranks(self):
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            endpoint = "127.0.0.1:%d" % one.getsockname()[1]
+        meet = f"--nnodes 2 --rdzv-backend elastic --rdzv-endpoint {endpoint} --rdzv-id hosts-of-{os.getpid()}"
+
+        def launch(_):
+            return run.launch(functions.rank_times, (10,), ranks=2, options=[*meet.split(), "--insecure", "--timeout", "60"])
+
+        with contextlib.redirect_stdout(io.StringIO()), concurrent.futures.ThreadPoolExecutor(2) as hosts:
+            self.assertEqual(sorted(hosts.map(launch, range(2))), [[0, 10], [20, 30]])
 
     def test_a_rank_that_exits_before_it_returns_is_an_error(self):
         with self.assertRaisesRegex(run.LaunchError, r"rank 1 ended without a result: did it call sys.exit\(\)") as raised:

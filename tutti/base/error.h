@@ -45,6 +45,7 @@ struct Error {
   std::string operation = {};   // e.g. "all_reduce #42 (f32[1048576], sum)"
   int peer = -1;                // the peer's rank, in `group`
   std::vector<int> ranks = {};  // in `group`: those that are late; empty: not known, or not what the error is about
+  std::vector<int> lost = {};   // in `group`: those that are gone, as far as this rank knows
   std::string address = {};     // of the peer or the server, e.g. "10.0.0.7:4123"
   double waited = -1;           // seconds
   double limit = -1;            // seconds allowed

@@ -1,5 +1,7 @@
 #include "tutti/comm/group/failure.h"
 
+#include <algorithm>
+
 namespace tutti::comm {
 
 Failure::Failure(Process& process, const GroupSpec& spec, const Peers& peers, Diagnosis& diagnosis, Hooks hooks)
@@ -79,9 +81,15 @@ void Failure::conclude() {
     if (is_peer_known && !peers_.is_here(error.peer)) peers_.add_note_of_leaving(error);
   }
   const int lost = is_peer_known ? spec_.global_ranks[std::size_t(error.peer)] : -1;
-  if (is_peer_known) process_.lost(lost);
+  if (is_peer_known) {
+    process_.lost(lost);
+    const std::vector<int> gone = process_.lost_ranks();
+    for (int r = 0; r < spec_.size(); ++r)
+      if (std::find(gone.begin(), gone.end(), spec_.global_ranks[std::size_t(r)]) != gone.end())
+        error.lost.push_back(r);
+  }
   if (process_.page && trouble.evidence == Process::Evidence::kEcho) process_.page->set_echoes();
-  error.cause = process_.root_cause(error, spec_.id, *trouble.evidence);
+  process_.add_root_cause(error, spec_.id, *trouble.evidence);
   if (is_peer_known) process_.leave_for(lost);
   const Status status(error);
   hooks_.end(status);

@@ -87,8 +87,9 @@ TEST_F(GroupFailure, AnEchoGetsTheCauseThatTheOtherRankReported) {
 }
 
 TEST_F(GroupFailure, ALostPeerIsNotWaitedForLater) {
-  (void)failure_.fail({Error{.code = Code::kPeerLost, .detail = "closed the connection", .peer = 1}});
+  const Status ended = failure_.fail({Error{.code = Code::kPeerLost, .detail = "closed the connection", .peer = 1}});
   EXPECT_THAT(process_.lost_ranks(), ElementsAre(1));
+  EXPECT_THAT(ended.error().lost, ElementsAre(1));
 }
 
 TEST_F(GroupFailure, AnotherRankOfTheHostEndsTheGroup) {

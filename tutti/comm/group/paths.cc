@@ -231,8 +231,8 @@ Error Paths::opening_failed(const std::string& engine, Error error) const {
 // first call. A rank that cannot be reached has no other cause, and its own hint is the better one.
 Error Paths::with_cause(Error error) const {
   const bool gone = error.code == Code::kUnreachable && error.errno_value == ECONNREFUSED;
-  if (gone || error.code == Code::kPeerLost)
-    error.cause = process_.root_cause(error, spec_.id, Process::Evidence::kLoss);
+  if (error.code == Code::kPeerLost && error.peer >= 0) error.lost = {error.peer};
+  if (gone || error.code == Code::kPeerLost) process_.add_root_cause(error, spec_.id, Process::Evidence::kLoss);
   return error;
 }
 

@@ -7,6 +7,7 @@
 #include "tutti/comm/group/process.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "tutti/base/log.h"
 
@@ -17,6 +18,38 @@ constexpr const char* kErrorKey = "error";
 constexpr const char* kFaultKey = "fault";
 constexpr Duration kLauncherPatience = std::chrono::seconds(1);  // for the launcher to say how a rank ended
 constexpr Duration kEchoPatience = std::chrono::seconds(8);      // for another rank, which may wait for the launcher
+
+// The line after the sentence of a group's first error: "1,3;2" if the ranks 1 and 3 are late, and rank 2 is lost.
+std::string ranks_line(const Error& error) {
+  if (error.ranks.empty() && error.lost.empty()) return {};
+  std::string line = "\n";
+  for (const auto* ranks : {&error.ranks, &error.lost}) {
+    if (ranks == &error.lost) line += ';';
+    for (std::size_t i = 0; i < ranks->size(); ++i) line += (i == 0 ? "" : ",") + std::to_string((*ranks)[i]);
+  }
+  return line;
+}
+
+// The sentence of a group's first error. An error that has no ranks itself gets those of the line after it.
+std::string take_ranks(std::string report, Error& error) {
+  const auto end = report.find('\n');
+  if (end == std::string::npos) return report;
+  if (error.ranks.empty() && error.lost.empty()) {
+    std::vector<int>* ranks = &error.ranks;
+    const char* next = report.data() + end + 1;
+    const char* const last = report.data() + report.size();
+    while (next != last) {
+      int rank = 0;
+      const auto read = std::from_chars(next, last, rank);
+      if (read.ec == std::errc()) ranks->push_back(rank);
+      next = read.ptr;
+      if (next == last) break;
+      if (*next++ == ';') ranks = &error.lost;
+    }
+  }
+  report.resize(end);
+  return report;
+}
 
 }  // namespace
 
@@ -38,9 +71,12 @@ void Process::leave(bool unwinding) {
   if (farewell) farewell();
 }
 
-std::string Process::root_cause(const Error& mine, std::uint64_t group, Evidence evidence) {
-  const std::string sentence = to_string(mine);
-  if (!store) return has_fault() ? fault() : std::string();
+void Process::add_root_cause(Error& error, std::uint64_t group, Evidence evidence) {
+  const std::string sentence = to_string(error);
+  if (!store) {
+    error.cause = fault();
+    return;
+  }
   const std::string group_key = std::string(kErrorKey) + "/" + std::to_string(group);
   Status reached;  // whether the store could be reached
   const auto await = [&](Store& from, const std::string& key, Duration patience) -> std::optional<std::string> {
@@ -55,20 +91,21 @@ std::string Process::root_cause(const Error& mine, std::uint64_t group, Evidence
   };
   std::optional<std::string> cause;
   if (evidence == Evidence::kEcho && !has_fault()) cause = await(*store, group_key, kEchoPatience);
+  if (cause) cause = take_ranks(*std::move(cause), error);
   if (!cause && evidence != Evidence::kCause) cause = look(kErrorKey);
   if (!cause && has_fault()) cause = fault();
   if (!cause && evidence == Evidence::kLoss && launcher) cause = await(*launcher, kFaultKey, kLauncherPatience);
   if (reached.ok()) {
-    const auto first = store->compare_set(group_key, std::nullopt, cause.value_or(sentence));
+    const auto first = store->compare_set(group_key, std::nullopt, cause.value_or(sentence) + ranks_line(error));
     if (!first.ok())
       reached = first.status();
     else if (first->value)
-      cause = *first->value;
+      cause = take_ranks(*first->value, error);
     if (reached.ok()) (void)store->compare_set(kErrorKey, std::nullopt, cause.value_or(sentence));
   }
   if (!cause && !reached.ok() && reached.error().code == Code::kPeerLost && !launcher && evidence != Evidence::kCause)
     cause = "rank 0, which served the job's store, has exited";
-  return cause && *cause != sentence ? *cause : std::string();
+  error.cause = cause && *cause != sentence ? *cause : std::string();
 }
 
 void Process::lost(int global_rank) {

@@ -84,11 +84,12 @@ struct Process {
     kLoss,   // a peer is gone: its launcher may know why
     kEcho,   // another rank has ended the group and is about to report why
   };
-  // The sentence of the job's root cause, for an error of the group with this id; empty if nothing better than `mine`
-  // is known. If `mine` is the first error, reports it to the others. Blocks for some seconds at most. In the store,
-  // ranks report errors under "error" (the first of the job) and "error/GROUP" (the first of a group); in its own, the
-  // launcher reports a rank that ended badly under "fault".
-  std::string root_cause(const Error& mine, std::uint64_t group, Evidence evidence);
+  // Sets the cause of an error of the group with this id to the sentence of the job's root cause; empty if nothing
+  // better than the error is known. If it is the first error, reports it to the others. Blocks for some seconds at
+  // most. In the store, ranks report errors under "error" (the first of the job) and "error/GROUP" (the first of a
+  // group); in its own, the launcher reports a rank that ended badly under "fault". With the first error of a group
+  // come its late and its lost ranks: an error that has neither gets them.
+  void add_root_cause(Error& error, std::uint64_t group, Evidence evidence);
   // Notes that a rank is gone, so that its goodbye is not waited for.
   void lost(int global_rank);
   // What a rank sets in the store when it leaves. The rank that serves the store waits for that of every other rank.

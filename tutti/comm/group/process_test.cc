@@ -11,6 +11,7 @@ namespace tutti::comm {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 using Evidence = Process::Evidence;
 
 const Error kOwnError{.code = Code::kTimeout, .detail = "no answer"};
@@ -31,39 +32,64 @@ class RootCause : public testing::Test {
   RootCause() {
     for (Process* process : {&process_, &other_}) process->store = table_.clone(Deadline::after_seconds(1)).or_throw();
   }
+  static std::string cause_of(Process& process, Error error, std::uint64_t group, Evidence evidence) {
+    process.add_root_cause(error, group, evidence);
+    return error.cause;
+  }
   std::string in_store(const std::string& key) { return table_.get(key, Deadline::after_seconds(1)).or_throw(); }
   MemoryStore table_, launchers_table_;
   Process process_, other_;
 };
 
 TEST_F(RootCause, TheFirstErrorIsReported) {
-  EXPECT_EQ(process_.root_cause(kOwnError, 7, Evidence::kCause), "") << "there is nothing better";
+  EXPECT_EQ(cause_of(process_, kOwnError, 7, Evidence::kCause), "") << "there is nothing better";
   EXPECT_EQ(in_store("error/7"), to_string(kOwnError));
   EXPECT_EQ(in_store("error"), to_string(kOwnError));
 }
 
 TEST_F(RootCause, LaterErrorsAreExplainedByTheFirst) {
-  (void)other_.root_cause({.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
+  (void)cause_of(other_, {.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
   for (const Evidence evidence : {Evidence::kCause, Evidence::kLoss, Evidence::kEcho})
-    EXPECT_EQ(process_.root_cause(kOwnError, 7, evidence), "Mismatch: rank 1 called barrier");
+    EXPECT_EQ(cause_of(process_, kOwnError, 7, evidence), "Mismatch: rank 1 called barrier");
 }
 
 TEST_F(RootCause, ALossInOneGroupIsExplainedByTheErrorOfAnother) {
-  (void)other_.root_cause({.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
-  EXPECT_EQ(process_.root_cause(kOwnError, 8, Evidence::kLoss), "Mismatch: rank 1 called barrier");
-  EXPECT_EQ(process_.root_cause(kOwnError, 9, Evidence::kCause), "") << "nothing else led to it";
+  (void)cause_of(other_, {.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
+  EXPECT_EQ(cause_of(process_, kOwnError, 8, Evidence::kLoss), "Mismatch: rank 1 called barrier");
+  EXPECT_EQ(cause_of(process_, kOwnError, 9, Evidence::kCause), "") << "nothing else led to it";
 }
 
 TEST_F(RootCause, AnEchoWaitsForTheRankThatKnows) {
-  auto cause = std::async(std::launch::async, [&] { return process_.root_cause(kOwnError, 7, Evidence::kEcho); });
-  (void)other_.root_cause({.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
+  auto cause = std::async(std::launch::async, [&] { return cause_of(process_, kOwnError, 7, Evidence::kEcho); });
+  (void)cause_of(other_, {.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
   EXPECT_EQ(cause.get(), "Mismatch: rank 1 called barrier");
+}
+
+TEST_F(RootCause, LateAndLostRanksComeWithTheFirstError) {
+  Error late = kOwnError, lost{.code = Code::kPeerLost, .detail = "is gone"};
+  late.ranks = {1, 30}, lost.lost = {2};
+  other_.add_root_cause(late, 7, Evidence::kCause);
+  other_.add_root_cause(lost, 8, Evidence::kCause);
+  for (const Evidence evidence : {Evidence::kCause, Evidence::kEcho}) {
+    Error echo{.code = Code::kAborted, .detail = "has ended the group"}, other = echo, mine = late;
+    process_.add_root_cause(echo, 7, evidence);
+    EXPECT_THAT(echo.ranks, ElementsAre(1, 30));
+    EXPECT_THAT(echo.lost, IsEmpty());
+    EXPECT_EQ(echo.cause, to_string(kOwnError));
+    process_.add_root_cause(other, 8, evidence);
+    EXPECT_THAT(other.ranks, IsEmpty());
+    EXPECT_THAT(other.lost, ElementsAre(2));
+    process_.add_root_cause(mine, 8, evidence);
+    EXPECT_THAT(mine.ranks, ElementsAre(1, 30)) << "what this rank saw itself";
+    EXPECT_THAT(mine.lost, IsEmpty());
+  }
+  EXPECT_EQ(in_store("error"), to_string(kOwnError)) << "the ranks are numbered within their group";
 }
 
 TEST_F(RootCause, TheLauncherKnowsHowALostRankEnded) {
   process_.launcher = launchers_table_.clone(Deadline::after_seconds(1)).or_throw();
   launchers_table_.set("fault", "rank 1 was killed by SIGKILL").or_throw();
-  EXPECT_EQ(process_.root_cause(kOwnError, 7, Evidence::kLoss), "rank 1 was killed by SIGKILL");
+  EXPECT_EQ(cause_of(process_, kOwnError, 7, Evidence::kLoss), "rank 1 was killed by SIGKILL");
   EXPECT_EQ(in_store("error/7"), "rank 1 was killed by SIGKILL") << "the other ranks get it too";
 }
 
@@ -72,15 +98,15 @@ TEST_F(RootCause, AFaultThatArrivedExplainsEveryError) {
   process_.fault_arrived("the next one");
   EXPECT_TRUE(process_.has_fault());
   EXPECT_EQ(process_.fault(), "rank 1 was killed by SIGKILL") << "the first counts";
-  EXPECT_EQ(process_.root_cause(kOwnError, 7, Evidence::kCause), "rank 1 was killed by SIGKILL");
+  EXPECT_EQ(cause_of(process_, kOwnError, 7, Evidence::kCause), "rank 1 was killed by SIGKILL");
   process_.store.reset();
-  EXPECT_EQ(process_.root_cause(kOwnError, 7, Evidence::kLoss), "rank 1 was killed by SIGKILL");
+  EXPECT_EQ(cause_of(process_, kOwnError, 7, Evidence::kLoss), "rank 1 was killed by SIGKILL");
 }
 
 TEST_F(RootCause, AStoreThatIsLostMeansThatRank0HasExited) {
   process_.store = std::make_unique<LostStore>();
-  EXPECT_EQ(process_.root_cause(kOwnError, 7, Evidence::kLoss), "rank 0, which served the job's store, has exited");
-  EXPECT_EQ(process_.root_cause(kOwnError, 7, Evidence::kCause), "");
+  EXPECT_EQ(cause_of(process_, kOwnError, 7, Evidence::kLoss), "rank 0, which served the job's store, has exited");
+  EXPECT_EQ(cause_of(process_, kOwnError, 7, Evidence::kCause), "");
 }
 
 TEST(Process, EachLostRankCountsOnce) {

@@ -167,7 +167,7 @@ class Enumeration {
 
 Status check(const PlanRules& rules) {
   ParallelPlan plan;
-  for (const std::string& part : rules.fix) TUTTI_TRY(set_in_plan(plan, part));
+  TUTTI_TRY(set_in_plan(plan, rules.fix));
   for (const std::string& key : rules.allow) {
     const auto& known = parallel_plan_keys();
     if (std::find(known.begin(), known.end(), key) == known.end())

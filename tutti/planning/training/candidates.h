@@ -17,7 +17,7 @@ struct PlanRules {
   std::vector<std::string> fix;    // parts of a plan that are given: "tp=2", "sp"
   std::vector<std::string> allow;  // keys of parallel_plan_keys() that may be other than in one process; empty: all
 };
-// kUsage for an unknown key, with the nearest one, and for a wrong value.
+// kUsage for an unknown key, with the nearest one, for a wrong value, and for a key of `fix` that is given twice.
 Status check(const PlanRules& rules);
 
 // The rules as a filter: what each part of a plan may be.

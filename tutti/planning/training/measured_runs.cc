@@ -119,6 +119,8 @@ Result<std::vector<MeasuredRun>> parse_measured_runs(std::string_view text, cons
   known.insert(known.end(), model_columns().begin(), model_columns().end());
   std::vector<MeasuredRun> runs;
   int number = 0;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of tables that spreadsheets write
+  if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark) text.remove_prefix(kByteOrderMark.size());
   for (const std::string& line : split(text, '\n')) {
     ++number;
     const std::string_view trimmed = trim(line);
@@ -126,6 +128,11 @@ Result<std::vector<MeasuredRun>> parse_measured_runs(std::string_view text, cons
     std::vector<std::string> cells;
     for (const std::string& cell : split(trimmed, ',')) cells.emplace_back(trim(cell));
     if (columns.empty()) {
+      if (cells.size() == 1 && cells[0].find_first_of(";\t") != std::string::npos)
+        return at(file, number, "cells are separated by commas, and there are none");
+      for (const std::string& column : cells)
+        if (std::count(cells.begin(), cells.end(), column) > 1)
+          return at(file, number, "there are two columns '" + column + "'");
       for (const std::string& column : cells)
         if (std::find(known.begin(), known.end(), column) == known.end())
           return at(file, number, "there is no column '" + column + "'",

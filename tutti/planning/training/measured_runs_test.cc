@@ -67,6 +67,16 @@ TEST(MeasuredRuns, RejectWrongTablesInOneSentence) {
   EXPECT_EQ(error_of("dp,mbs,step_s\n3,1,1\n"),
             "InvalidArgument: runs.csv:2: a batch of 64 cannot be divided by dp 3 x mbs 1");
   EXPECT_EQ(error_of("# nothing\n"), "InvalidArgument: runs.csv: there are no runs");
+  EXPECT_EQ(error_of("tp,dp,tp,step_s\n1,1,2,1\n"), "InvalidArgument: runs.csv:1: there are two columns 'tp'");
+  EXPECT_EQ(error_of("tp;dp;step_s\n1;1;1\n"),
+            "InvalidArgument: runs.csv:1: cells are separated by commas, and there are none");
+}
+
+TEST(MeasuredRuns, OfASpreadsheetAreRead) {
+  const auto runs = parse_measured_runs("\xEF\xBB\xBFtp,dp,step_s\r\n2,2,0.5\r\n", "runs.csv", usual_run()).or_throw();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].plan.tensor, 2);
+  EXPECT_DOUBLE_EQ(runs[0].seconds, 0.5);
 }
 
 TEST(MeasuredRuns, AgreeWithTheClusterThatMadeThem) {

@@ -148,10 +148,12 @@ RankMemory memory_of_rank(const TransformerConfig& config, const ParallelPlan& p
   memory.buffers = runtime.reserved;
   // Both directions of a pipeline, sent and received.
   if (plan.pipeline > 1) memory.buffers += 4 * rows * config.hidden * runtime.residual / token_ranks(plan);
-  // The weights of a layer at work, those of the next one, and the gradients of one.
   if (plan.zero == ZeroStage::kWeights && plan.replicas() > 1)
     memory.buffers +=
-        parameters_of_layer(config, plan.tensor) * (2 * runtime.parameters.weights + runtime.parameters.gradients);
+        parameters_of_layer(config, plan.tensor) *
+        (runtime.whole_weights * runtime.parameters.weights + runtime.whole_gradients * runtime.parameters.gradients);
+  if (plan.overlap_gradients && plan.replicas() > 1)
+    memory.buffers += std::min(runtime.buckets, parameters * runtime.sent_gradient);
   return memory;
 }
 

@@ -114,10 +114,23 @@ Status set_in_plan(ParallelPlan& plan, std::string_view text) {
   return set(plan, key, value);
 }
 
+Status set_in_plan(ParallelPlan& plan, const std::vector<std::string>& parts) {
+  std::vector<std::string> given;
+  for (const std::string& part : parts) {
+    TUTTI_TRY(set_in_plan(plan, std::string_view(part)));
+    given.emplace_back(trim(std::string_view(part).substr(0, part.find('='))));
+    if (std::find(given.begin(), given.end() - 1, given.back()) != given.end() - 1)
+      return wrong(fmt::format("plan: {} is given twice in {}", given.back(), join(parts, ",")));
+  }
+  return {};
+}
+
 Result<ParallelPlan> parse_parallel_plan(std::string_view text) {
-  ParallelPlan plan;
+  std::vector<std::string> parts;
   for (const std::string& part : split(text, ','))
-    if (!trim(part).empty()) TUTTI_TRY(set_in_plan(plan, part));
+    if (!trim(part).empty()) parts.push_back(part);
+  ParallelPlan plan;
+  TUTTI_TRY(set_in_plan(plan, parts));
   return plan;
 }
 

@@ -47,10 +47,13 @@ struct ParallelPlan {
 // "tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full". Axes of size 1 are omitted, but for
 // mbs, and so is a schedule of 1f1b. "recompute=2": two layers of each chunk.
 std::string to_string(const ParallelPlan& plan);
-// Reads such a text, in any order. kUsage for an unknown key, with the nearest one, and for a wrong value.
+// Reads such a text, in any order. kUsage for an unknown key, with the nearest one, for a wrong
+// value, and for a key that is given twice.
 Result<ParallelPlan> parse_parallel_plan(std::string_view text);
 // Sets one part of such a text, as "tp=4" or "sp", in a plan.
 Status set_in_plan(ParallelPlan& plan, std::string_view part);
+// Sets several; kUsage for a key that is given twice.
+Status set_in_plan(ParallelPlan& plan, const std::vector<std::string>& parts);
 const std::vector<std::string>& parallel_plan_keys();
 // The number of axes that a plan uses: of plans that are equally fast the one with fewest is chosen.
 int axes_of(const ParallelPlan& plan);

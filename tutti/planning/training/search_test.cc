@@ -148,6 +148,10 @@ TEST(PlanTraining, KeepsWhatIsFixedAndAllowed) {
     EXPECT_EQ(found.plan.schedule, ScheduleKind::kOneForwardOneBackward);
     EXPECT_EQ(found.plan.zero, ZeroStage::kNone);
   }
+  options.rules = {.fix = {"tp=2", "tp=4"}, .allow = {}};
+  const auto twice = plan_training(config, cluster, 32, options);
+  ASSERT_FALSE(twice.ok());
+  EXPECT_EQ(to_string(twice.error()), "Usage: plan: tp is given twice in tp=2,tp=4");
   options.rules = {.fix = {}, .allow = {"tpp"}};
   const auto unknown = plan_training(config, cluster, 32, options);
   ASSERT_FALSE(unknown.ok());

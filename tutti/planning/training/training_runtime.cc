@@ -7,6 +7,11 @@
 #include "tutti/base/text.h"
 
 namespace tutti {
+namespace {
+
+constexpr double kMebibyte = 1024.0 * 1024;
+
+}  // namespace
 
 TrainingRuntime tutti_runtime(Precision precision) {
   TrainingRuntime runtime;
@@ -17,6 +22,13 @@ TrainingRuntime tutti_runtime(Precision precision) {
   runtime.residual = runtime.logit = runtime.logit_at_work = runtime.sent_gradient = wide;
   runtime.parameters = {wide, wide, 2 * wide};
   runtime.optimizer_traffic = 9 * wide;
+  // Measured (bench/planner memory): 120 MiB of LibTorch, whose code the ranks of a host share, and 50 MiB of buffers
+  // of its products. A bucket has 25 MiB; one is packed while two are sent.
+  runtime.reserved = 170 * kMebibyte;
+  runtime.buckets = 3 * 25 * kMebibyte;
+  // The layer at work, those beside it; gradients as they come, packed, and of three layers that are sent.
+  runtime.whole_weights = 3;
+  runtime.whole_gradients = 5;
   return runtime;
 }
 
@@ -26,8 +38,8 @@ TrainingRuntime megatron_runtime() {
   runtime.element = runtime.residual = 2;
   runtime.parameters = {2, 4, 12};
   runtime.sent_gradient = 2;
-  runtime.logit_at_work = 8;                // f32 of the softmax and of its gradient, beside the logits
-  runtime.reserved = 1024.0 * 1024 * 1024;  // a context of CUDA and the buffers of NCCL
+  runtime.logit_at_work = 8;            // f32 of the softmax and of its gradient, beside the logits
+  runtime.reserved = 1024 * kMebibyte;  // a context of CUDA and the buffers of NCCL
   runtime.keeps_scores = runtime.keeps_masks = true;
   runtime.skips_masked = false;
   runtime.blocks_in_messages = true;

@@ -21,6 +21,7 @@ struct TrainingRuntime {
   double logit = 4;          // bytes of an output of the head that are kept for backward
   double logit_at_work = 4;  // and those that the loss and its gradient need at once
   double reserved = 0;       // bytes of the process on each device, whatever the model
+  double buckets = 0;        // bytes of gradients that are on their way at once, where backward hides their averages
   ParameterBytes parameters;
   double sent_gradient = 4;       // bytes of a gradient that is averaged
   double optimizer_traffic = 36;  // bytes that an update reads and writes, for each parameter
@@ -32,6 +33,8 @@ struct TrainingRuntime {
   bool hides_tensor_sums = true;    // sums of input gradients pass while gradients of weights are computed
   bool interleaves_evenly = false;  // interleaved schedules need a multiple of `pipeline` microbatches
   double gather_share = 1;          // of the bandwidth, reached by gathers of sharded weights
+  // With sharded weights: layers whose weights a rank has whole at once, and whose gradients.
+  int whole_weights = 2, whole_gradients = 1;
 
   // Empty if the program can run such a plan; else why not.
   std::string refusal(const ParallelPlan& plan) const;
