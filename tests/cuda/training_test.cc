@@ -488,7 +488,7 @@ TEST(TrainingOnGpus, BlocksAreMeasuredAndDivided) {
       check(mine.kept_bytes >= expected.kept_bytes && mine.kept_bytes < expected.kept_bytes + 64, "block ", i,
             " keeps ", mine.kept_bytes, " bytes a row, on the CPU ", expected.kept_bytes);
     }
-    check(on_gpu.sum_bandwidth > 0 && on_gpu.message_bandwidth > 0 && on_gpu.step_seconds > 0, "no time passed");
+    check(on_gpu.sum_start > 0 && on_gpu.message_start > 0 && on_gpu.step_seconds > 0, "no time passed");
 
     nn::Sequential net = make_stages(gpu_of(world));
     DividedTraining training =
