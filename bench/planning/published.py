@@ -70,15 +70,15 @@ def published_runs():
     return runs
 
 
-def test_row(planner, what, aim, test, filters):
+def test_row(planner, what, target, test, filters):
     """Whether tests of the build pass."""
     program = planner.build / "bin" / test
     if not program.exists():
-        return Row(what, f"{program} is not built", aim, None)
+        return Row(what, f"{program} is not built", target, None)
     done = subprocess.run([str(program), f"--gtest_filter={filters}"], capture_output=True, text=True, timeout=1200)
     passed = re.search(r"\[  PASSED  \] (\d+) test", done.stdout)
     met = done.returncode == 0 and passed is not None and int(passed[1]) > 0
-    return Row(what, f"{passed[1] if passed else 0} tests pass" if met else f"{test} {filters} fails", aim, met)
+    return Row(what, f"{passed[1] if passed else 0} tests pass" if met else f"{test} {filters} fails", target, met)
 
 
 def a100(planner):
@@ -103,12 +103,12 @@ def of_folder(planner, name):
 
 
 def vtrain_single(planner):
-    aim_error, aim_tau = "11 %", "0.88"
+    target_error, target_tau = "11 %", "0.88"
     path = of_folder(planner, "vtrain_single_a100.csv")
     if not path:
-        return [Row("vTrain, one node: mean error and tau", "--published has no vtrain_single_a100.csv", f"{aim_error}, {aim_tau}", None)]
+        return [Row("vTrain, one node: mean error and tau", "--published has no vtrain_single_a100.csv", f"{target_error}, {target_tau}", None)]
     folder, runs = planner.given.folder, read_runs(path)
-    taken = set(range(0, len(runs), len(runs) // FITTED_RUNS)[:FITTED_RUNS])
+    taken = set(range(0, len(runs), max(1, len(runs) // FITTED_RUNS))[:FITTED_RUNS])
     write_runs(folder / "vtrain_fitted.csv", [run for i, run in enumerate(runs) if i in taken])
     write_runs(folder / "vtrain_rest.csv", [run for i, run in enumerate(runs) if i not in taken])
     fitted = folder / "vtrain.toml"
@@ -117,8 +117,8 @@ def vtrain_single(planner):
     comparing.run(planner.question("--cluster", "a100-sxm", *options, "--calibrate", folder / "vtrain_fitted.csv", "--output", fitted))
     answer = check(planner.question("--cluster", fitted, *options), folder / "vtrain_rest.csv")
     what = f"vTrain, one node: {len(runs)} runs, fitted to {len(taken)}"
-    return [Row(f"{what}: mean error", percent(answer["mean_error"]), aim_error, answer["mean_error"] <= 0.11),
-            Row(f"{what}: Kendall's tau", f"{answer['tau']:.2f}", aim_tau, answer["tau"] >= 0.88)]  # fmt: skip
+    return [Row(f"{what}: mean error", percent(answer["mean_error"]), target_error, answer["mean_error"] <= 0.11),
+            Row(f"{what}: Kendall's tau", f"{answer['tau']:.2f}", target_tau, answer["tau"] >= 0.88)]  # fmt: skip
 
 
 def vtrain_multi(planner):
@@ -154,8 +154,8 @@ def amp(planner):
     what = f"AMP's trials on 16 T4, fitted to {len(runs[::4])} of {len(runs)}"
     foreseen = answer["failed_foreseen"] / max(answer["failed"], 1)
     return [Row(f"{what}: Kendall's tau of the rest", f"{rest['tau']:.2f}", "0.8", rest["tau"] >= 0.8),
-            Row(f"{what}: regret", percent(answer["worst_regret"]), "5 %", answer["worst_regret"] <= 0.05),
-            Row(f"{what}: failures that are foreseen", f"{answer['failed_foreseen']} of {answer['failed']}", "80 %", foreseen >= 0.8)]  # fmt: skip
+            Row(f"AMP's trials, all {len(runs)}: regret", percent(answer["worst_regret"]), "5 %", answer["worst_regret"] <= 0.05),
+            Row(f"AMP's trials, all {len(runs)}: failures that are foreseen", f"{answer['failed_foreseen']} of {answer['failed']}", "80 %", foreseen >= 0.8)]  # fmt: skip
 
 
 # Of arXiv:2407.21783, table 4, and MLPerf training v3.1: the cluster, the model, the batch, the plan.
@@ -194,11 +194,11 @@ def production(planner):
                      answer["why"]))
     print(comparing.table(["who", "their plan", "ours", "theirs takes", "because"], rows), flush=True)
     return [Row(f"{len(rows)} published plans within 10 % of our best, or the reason", f"{len(rows) - len(behind)}, and {len(behind)} with the reason",
-                "all", True)]
+                "all", all(why for name, *_, why in rows if name in behind))]
 
 
 def published(planner):
-    rows = [test_row(planner, "memory formulas of published tables", "1e-9", "training_planner_test", "TrainingMemory.*"),
+    rows = [test_row(planner, "memory formulas of published tables", "1e-9", "training_planner_test", "TrainingMemory.*-TrainingMemory.IsWithinTenPercentOfMeasuredRanks"),
             test_row(planner, "activations of our layers", "5 %", "activation_memory_test", "*"),
             *a100(planner), *vtrain_single(planner), *vtrain_multi(planner), *amp(planner), *production(planner),
             test_row(planner, "equals brute force on 500 cases, all devices are used", "equal", "training_planner_test",

@@ -1,4 +1,4 @@
-"""The rows of the planner's table: what was measured, what was aimed at, and whether it was met."""
+"""The rows of the planner's table: what was measured, the target, and whether it was met."""
 import csv
 import os
 import statistics
@@ -16,11 +16,11 @@ UNSET = {"tp": 1, "cp": 1, "pp": 1, "dp": 1, "sp": 0, "schedule": "1f1b", "chunk
 class Row:
     what: str
     figure: str
-    aim: str
+    target: str
     met: bool | None  # None: not measured, and `figure` says why
 
     def cells(self):
-        return [self.what, self.figure, self.aim, {True: "met", False: "**missed**", None: "not measured"}[self.met]]
+        return [self.what, self.figure, self.target, {True: "met", False: "**missed**", None: "not measured"}[self.met]]
 
 
 def options_of(sizes):

@@ -1,6 +1,7 @@
 """Plans that are run: pretrain_gpt on two ranks and on two hosts, train_dlrm, their start, and their memory."""
 import statistics
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ DLRMS = {
                        "--arch-mlp-bot": "128-256-64", "--arch-mlp-top": "256-128-1", "--num-indices-per-lookup": 20},
 }  # fmt: skip
 DLRM_BATCH, DLRM_STEPS = 2048, 40
+LONGEST_RUN = 1800  # seconds
 SLOWEST_DLRM = 4  # placements that are predicted to take this many times the best one are not run
 
 
@@ -121,7 +123,7 @@ class Hosts:
         self.shell.write_text(f'#!/bin/sh\nhost=$1\nshift\ncase $host in\n{cases}esac\nexec $enter env SSH_CONNECTION="{hosts.address(0)} 50022 $host 22" sh -c "cd && $*"\n')
         self.shell.chmod(0o755)
 
-    def words(self):
+    def options(self):
         return ["--hosts", ",".join(f"{self.hosts.address(host)}:1" for host in (0, 1)), "--ssh", str(self.shell)]
 
     def run(self, command):
@@ -144,7 +146,7 @@ def links(trainers):
             comparing.note(f"measuring two hosts, {speed_text(mbit)}")
             cluster = given.folder / f"cluster-{mbit}.toml"
             cluster.unlink(missing_ok=True)
-            hosts.run([trainers.tutti, "plan", "measure", *hosts.words(), "-o", cluster])
+            hosts.run([trainers.tutti, "plan", "measure", *hosts.options(), "-o", cluster])
             plans[mbit] = {plan["plan"]: plan for plan in plans_of(trainers.question(cluster))}
             chosen[mbit] = next(iter(plans[mbit]))
         for mbit in given.speeds:
@@ -155,7 +157,7 @@ def links(trainers):
             taken = [here[name] for name in names]
 
             def seconds_of(plan):
-                line = [trainers.tutti, "run", *hosts.words(), "-q", "--no-prefix", trainers.gpt, *trainers.gpt_options(given.steps), *plan["options"]]
+                line = [trainers.tutti, "run", *hosts.options(), "-q", "--no-prefix", trainers.gpt, *trainers.gpt_options(given.steps), *plan["options"]]
                 return lambda: comparing.last_json(hosts.run(line))["median_ms_per_step"] / 1e3
 
             measured = medians(comparing.in_turn({plan["plan"]: seconds_of(plan) for plan in taken}, given.rounds))
@@ -252,13 +254,18 @@ def command_of(process):
 
 def peak_of_ranks(command):
     """The most that a rank of this job had resident, looked at every 20 ms."""
-    most = 0
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
+    command = list(map(str, command))
+    most, deadline = 0, time.monotonic() + LONGEST_RUN
+    with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors) as job:
         while job.poll() is None:
+            if time.monotonic() > deadline:
+                job.terminate()
+                raise RuntimeError(f"{' '.join(command)} ran for more than {LONGEST_RUN} s")
             most = max([most, *(resident_bytes(rank) or 0 for rank in ranks_of(job.pid))])
             time.sleep(0.02)
         if job.returncode != 0:
-            raise RuntimeError(f"{' '.join(map(str, command))} ended with {job.returncode}:\n{job.stderr.read()[-2000:]}")
+            errors.seek(0)
+            raise RuntimeError(f"{' '.join(command)} ended with {job.returncode}:\n{errors.read()[-2000:]}")
     return most
 
 

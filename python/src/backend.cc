@@ -18,7 +18,8 @@ using std::chrono::milliseconds;
 constexpr const char* kShutDown = "tutti: this process group was shut down";
 constexpr Duration kLongestFarewell = std::chrono::seconds(10);  // for calls under way at a shutdown
 
-// How often this process is a fork of another: it has none of the threads of that one, so its groups do not work here.
+// The number of forks between the first process and this one. A child has none of its parent's threads, so the
+// parent's groups do not work in it.
 std::atomic<int> forks{0};
 int count_of_forks() {
   static const int installed = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });

@@ -110,7 +110,7 @@ class TuttiBackend final : public c10d::Backend {
 
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
-  const int forks_;  // of the process that made this
+  const int forks_;  // count_of_forks() of the process that made this
   const std::shared_ptr<HooksOfCalls> hooks_ = std::make_shared<HooksOfCalls>();
   mutable Mutex mutex_;
   Group group_ TUTTI_GUARDED_BY(mutex_);  // empty after shutdown()

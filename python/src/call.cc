@@ -34,8 +34,9 @@ void Call::accept(const at::Tensor& tensor) {
 
 void Call::accept_output(const at::Tensor& tensor) {
   accept(tensor);
-  TORCH_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, "tutti: elements of the output tensor of size ",
-              tensor.sizes(), " share memory, as expand() makes them: give a clone() of it");
+  TORCH_CHECK(tensor.numel() == 0 || at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
+              "tutti: elements of the output tensor of size ", tensor.sizes(),
+              " share memory, as expand() makes them: give a clone() of it");
 }
 
 at::Tensor Call::input(const at::Tensor& tensor) {

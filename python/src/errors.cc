@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <deque>
 
 #include "tutti/base/mutex.h"
@@ -36,9 +35,10 @@ void raise(const Error& error) {
 
 std::optional<Error> raised_error_in(const std::string& text) {
   const MutexLock lock(raised_mutex);
-  const auto found =
-      std::find_if(raised.begin(), raised.end(), [&](const Raised& one) { return text.find(one.text) != text.npos; });
-  return found == raised.end() ? std::nullopt : std::optional(found->error);
+  const Raised* longest = nullptr;  // one text may be the beginning of another
+  for (const Raised& one : raised)
+    if (text.find(one.text) != text.npos && (!longest || one.text.size() > longest->text.size())) longest = &one;
+  return longest ? std::optional(longest->error) : std::nullopt;
 }
 
 }  // namespace tutti::python

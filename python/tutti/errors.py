@@ -20,8 +20,8 @@ class Error:
         rank: this rank.
         operation: the call, such as "all_reduce #42 (f32[1048576], sum)".
         peer: the rank that the message names.
-        late_ranks: the ranks that a timeout is about; also where another rank timed out first.
-        lost_ranks: the ranks whose process is gone; also where another rank noticed it first.
+        late_ranks: the ranks that a timeout is about.
+        lost_ranks: the ranks that are gone: they have exited, or have left the group.
         waited, limit: seconds.
         cause: the message of the error that led to this one, if it is another.
         hint: what to do.

@@ -70,7 +70,10 @@ def launch(
 
     Raises:
         LaunchError: a rank failed, or the job could not begin.
+        ValueError: `--virtual-local-rank` is among the options. Results are told apart by local rank.
     """
+    if any(option.startswith("--virtual-local-rank") for option in options):
+        raise ValueError("launch() needs the local rank of each process: leave out --virtual-local-rank")
     with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
         pathlib.Path(folder, "call").write_bytes(_pickled(function, args, kwargs or {}))
         report = pathlib.Path(folder, "report.json")

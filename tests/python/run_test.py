@@ -76,6 +76,10 @@ class Launch(unittest.TestCase):
     def test_a_function_of_the_module_library_needs_nothing_else(self):
         self.assertEqual(run.launch(math.sqrt, (4,), ranks=1), [2])
 
+    def test_ranks_without_a_local_rank_are_rejected(self):
+        with self.assertRaisesRegex(ValueError, "leave out --virtual-local-rank"):
+            run.launch(math.sqrt, (4,), ranks=1, options=["--virtual-local-rank"])
+
     def test_a_wrong_option_is_an_error_with_code_2(self):
         with contextlib.redirect_stdout(io.StringIO()) as shown, self.assertRaises(run.LaunchError) as raised:
             run.launch(math.sqrt, (4,), ranks=1, options=["--max-restart", "1"])

@@ -223,7 +223,8 @@ double timed(const Group& group, const Call& call) {
 void measure_network(const Group& group, at::Device device, BlockChain& chain) {
   constexpr std::int64_t kFew = 256, kMany = std::int64_t(1) << 20;
   const int size = group.size(), next = (group.rank() + 1) % size, previous = (group.rank() + size - 1) % size;
-  const at::Tensor values = at::zeros({kMany}, at::TensorOptions(device)), received = at::zeros_like(values);
+  const at::Tensor values = at::zeros({kMany}, at::TensorOptions(device).dtype(at::kFloat)),
+                   received = at::zeros_like(values);
   const auto sum = [&](std::int64_t count) {
     return timed(group, [&] { all_reduce(group, values.narrow(0, 0, count)), await(device); });
   };

@@ -48,8 +48,8 @@ Status MonitoredBarrier::run(Duration limit, const std::function<bool()>& is_end
   const std::size_t line = std::min(verdict->find('\n'), verdict->size());
   std::vector<int> late = ranks_in(verdict->substr(0, line));
 
-  if (std::erase(late, spec_.rank) > 0) {
-    Error error{.code = Code::kTimeout, .detail = "this rank arrived too late"};
+  if (const std::vector<int> all = late; std::erase(late, spec_.rank) > 0) {
+    Error error{.code = Code::kTimeout, .detail = "this rank arrived too late", .ranks = all};
     if (!late.empty()) error.detail += ", as did " + ranks_words(late);
     error.detail += ": the ranks that waited have timed out";
     error.hint = "give monitored_barrier a longer limit, or check what this rank did before; the group stays usable";

@@ -42,7 +42,9 @@ TEST_F(MonitoredBarrierOfTwo, TheLastRankRemovesTheKeys) {
   ASSERT_FALSE(gave_up.ok());
   EXPECT_THAT(gave_up.error().ranks, ElementsAre(1));
   EXPECT_GT(table_.num_keys().or_throw(), 0) << "a late rank learns that it is late";
-  EXPECT_EQ(members_[1].run(std::chrono::minutes(1)).error().code, Code::kTimeout);
+  const Status late = members_[1].run(std::chrono::minutes(1));
+  EXPECT_EQ(late.error().code, Code::kTimeout);
+  EXPECT_THAT(late.error().ranks, ElementsAre(1));
   EXPECT_EQ(table_.num_keys().or_throw(), 0) << "after a barrier that failed";
 
   std::thread other([this] { EXPECT_TRUE(members_[1].run(std::chrono::minutes(1)).ok()); });

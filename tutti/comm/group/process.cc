@@ -7,9 +7,9 @@
 #include "tutti/comm/group/process.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "tutti/base/log.h"
+#include "tutti/base/text.h"
 
 namespace tutti::comm {
 namespace {
@@ -30,23 +30,23 @@ std::string ranks_line(const Error& error) {
   return line;
 }
 
-// The sentence of a group's first error. An error that has no ranks itself gets those of the line after it.
+std::vector<int> ranks_in(const std::string& list) {
+  std::vector<int> ranks;
+  for (const std::string& word : split(list, ','))
+    if (const auto rank = parse_int(word)) ranks.push_back(int(*rank));
+  return ranks;
+}
+
+// The sentence of a group's first error. The lost ranks of the line after it are added to those of this error, and the
+// late ones become those of an error that has no ranks itself.
 std::string take_ranks(std::string report, Error& error) {
-  const auto end = report.find('\n');
-  if (end == std::string::npos) return report;
-  if (error.ranks.empty() && error.lost.empty()) {
-    std::vector<int>* ranks = &error.ranks;
-    const char* next = report.data() + end + 1;
-    const char* const last = report.data() + report.size();
-    while (next != last) {
-      int rank = 0;
-      const auto read = std::from_chars(next, last, rank);
-      if (read.ec == std::errc()) ranks->push_back(rank);
-      next = read.ptr;
-      if (next == last) break;
-      if (*next++ == ';') ranks = &error.lost;
-    }
-  }
+  const auto end = report.rfind('\n');
+  if (end == std::string::npos || report.find_first_not_of("0123456789,;", end + 1) != std::string::npos) return report;
+  const std::vector<std::string> lists = split(report.substr(end + 1), ';');
+  if (lists.size() != 2) return report;
+  if (error.ranks.empty() && error.lost.empty()) error.ranks = ranks_in(lists[0]);
+  for (const int rank : ranks_in(lists[1]))
+    if (std::find(error.lost.begin(), error.lost.end(), rank) == error.lost.end()) error.lost.push_back(rank);
   report.resize(end);
   return report;
 }

@@ -88,7 +88,7 @@ struct Process {
   // better than the error is known. If it is the first error, reports it to the others. Blocks for some seconds at
   // most. In the store, ranks report errors under "error" (the first of the job) and "error/GROUP" (the first of a
   // group); in its own, the launcher reports a rank that ended badly under "fault". With the first error of a group
-  // come its late and its lost ranks: an error that has neither gets them.
+  // come its late and its lost ranks: an error that has neither gets both, any other gets the lost ones.
   void add_root_cause(Error& error, std::uint64_t group, Evidence evidence);
   // Notes that a rank is gone, so that its goodbye is not waited for.
   void lost(int global_rank);

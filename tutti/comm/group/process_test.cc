@@ -81,9 +81,13 @@ TEST_F(RootCause, LateAndLostRanksComeWithTheFirstError) {
     EXPECT_THAT(other.lost, ElementsAre(2));
     process_.add_root_cause(mine, 8, evidence);
     EXPECT_THAT(mine.ranks, ElementsAre(1, 30)) << "what this rank saw itself";
-    EXPECT_THAT(mine.lost, IsEmpty());
+    EXPECT_THAT(mine.lost, ElementsAre(2)) << "and what another rank knows to be gone";
   }
   EXPECT_EQ(in_store("error"), to_string(kOwnError)) << "the ranks are numbered within their group";
+  (void)cause_of(other_, {.code = Code::kInternal, .detail = "threw:\n#0 at line 12"}, 9, Evidence::kCause);
+  Error after_text = kOwnError;
+  process_.add_root_cause(after_text, 9, Evidence::kCause);
+  EXPECT_THAT(after_text.ranks, IsEmpty()) << "a text of several lines has no ranks";
 }
 
 TEST_F(RootCause, TheLauncherKnowsHowALostRankEnded) {

@@ -149,9 +149,9 @@ RankMemory memory_of_rank(const TransformerConfig& config, const ParallelPlan& p
   // Both directions of a pipeline, sent and received.
   if (plan.pipeline > 1) memory.buffers += 4 * rows * config.hidden * runtime.residual / token_ranks(plan);
   if (plan.zero == ZeroStage::kWeights && plan.replicas() > 1)
-    memory.buffers +=
-        parameters_of_layer(config, plan.tensor) *
-        (runtime.whole_weights * runtime.parameters.weights + runtime.whole_gradients * runtime.parameters.gradients);
+    memory.buffers += parameters_of_layer(config, plan.tensor) *
+                      (std::min<double>(runtime.whole_weights, layers) * runtime.parameters.weights +
+                       std::min<double>(runtime.whole_gradients, layers + 2) * runtime.parameters.gradients);
   if (plan.overlap_gradients && plan.replicas() > 1)
     memory.buffers += std::min(runtime.buckets, parameters * runtime.sent_gradient);
   return memory;

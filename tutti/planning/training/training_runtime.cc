@@ -22,8 +22,8 @@ TrainingRuntime tutti_runtime(Precision precision) {
   runtime.residual = runtime.logit = runtime.logit_at_work = runtime.sent_gradient = wide;
   runtime.parameters = {wide, wide, 2 * wide};
   runtime.optimizer_traffic = 9 * wide;
-  // Measured (bench/planner memory): 120 MiB of LibTorch, whose code the ranks of a host share, and 50 MiB of buffers
-  // of its products. A bucket has 25 MiB; one is packed while two are sent.
+  // Measured on CPUs (bench/planner memory): 120 MiB of LibTorch, whose code the ranks of a host share, and 50 MiB of
+  // buffers of its products. A bucket has 25 MiB; one is packed while two are sent.
   runtime.reserved = 170 * kMebibyte;
   runtime.buckets = 3 * 25 * kMebibyte;
   // The layer at work, those beside it; gradients as they come, packed, and of three layers that are sent.
