@@ -30,7 +30,7 @@ std::string ranks_line(const Error& error) {
   return line;
 }
 
-std::vector<int> ranks_in(const std::string& list) {
+std::vector<int> read_ranks(const std::string& list) {
   std::vector<int> ranks;
   for (const std::string& word : split(list, ','))
     if (const auto rank = parse_int(word)) ranks.push_back(int(*rank));
@@ -44,8 +44,8 @@ std::string take_ranks(std::string report, Error& error) {
   if (end == std::string::npos || report.find_first_not_of("0123456789,;", end + 1) != std::string::npos) return report;
   const std::vector<std::string> lists = split(report.substr(end + 1), ';');
   if (lists.size() != 2) return report;
-  if (error.ranks.empty() && error.lost.empty()) error.ranks = ranks_in(lists[0]);
-  for (const int rank : ranks_in(lists[1]))
+  if (error.ranks.empty() && error.lost.empty()) error.ranks = read_ranks(lists[0]);
+  for (const int rank : read_ranks(lists[1]))
     if (std::find(error.lost.begin(), error.lost.end(), rank) == error.lost.end()) error.lost.push_back(rank);
   report.resize(end);
   return report;
