@@ -70,7 +70,7 @@ def launch(
 
     Raises:
         LaunchError: a rank failed, or the job could not begin.
-        ValueError: `--virtual-local-rank` is among the options. Results are told apart by local rank.
+        ValueError: `--virtual-local-rank` is among the options. Results are stored by local rank.
     """
     if any(option.startswith("--virtual-local-rank") for option in options):
         raise ValueError("launch() needs the local rank of each process: leave out --virtual-local-rank")
