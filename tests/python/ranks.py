@@ -93,6 +93,17 @@ def run(name, context):
     return wrong
 
 
+def fails(call, *words, error=RuntimeError):
+    """The call raises this error, whose text has these words."""
+    try:
+        call()
+    except error as raised:
+        for word in words:
+            assert word in str(raised), raised
+        return
+    raise AssertionError("the call succeeded")
+
+
 def main(preload=None):
     """Runs the tests that the command line names, else all.
 
