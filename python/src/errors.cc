@@ -15,8 +15,9 @@ struct Raised {
   std::string text;
   Error error;
 };
-Mutex raised_mutex;
-std::deque<Raised> raised TUTTI_GUARDED_BY(raised_mutex);  // the newest first
+// Never destroyed: a thread may raise while the process exits.
+Mutex& raised_mutex = *new Mutex;
+std::deque<Raised>& raised TUTTI_GUARDED_BY(raised_mutex) = *new std::deque<Raised>;  // the newest first
 
 }  // namespace
 
