@@ -20,7 +20,7 @@
 #include <span>
 
 #include "tutti/parallel/tensor/dropout_mask.h"
-#include "tutti/parallel/tensor/kernels/exponential.h"
+#include "tutti/base/kernels/elementwise.h"
 #include "tutti/parallel/tensor/matrix_product.h"
 #include "tutti/parallel/tensor/random_mask.h"
 

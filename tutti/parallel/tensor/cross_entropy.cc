@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "tutti/parallel/tensor/division.h"
-#include "tutti/parallel/tensor/kernels/exponential.h"
+#include "tutti/base/kernels/elementwise.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/tensor_bytes.h"

@@ -5,7 +5,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "tutti/parallel/tensor/kernels/exponential.h"
+#include "tutti/base/kernels/elementwise.h"
 
 namespace tutti {
 namespace {

@@ -5,7 +5,7 @@
 namespace tutti {
 
 // Of every number of x, whatever its shape; with a gradient. f32 and f64 are computed in their own type
-// by tutti/parallel/tensor/kernels/exponential.h, other types as at::gelu(x, "tanh") does.
+// by tutti/base/kernels/elementwise.h, other types as at::gelu(x, "tanh") does.
 at::Tensor gelu_tanh(const at::Tensor& x);
 
 }  // namespace tutti

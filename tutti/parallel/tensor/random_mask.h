@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <span>
 
+#include "tutti/base/kernels/elementwise.h"
 #include "tutti/base/random.h"
 
 namespace tutti {
 
-// Two rounds of a 32-bit hash ("lowbias32" of Wellons, 2018, public domain), keyed by the row; an element stays if its
-// hash, a number in [0, 2^32), is not below p * 2^32. So p is exact to 2^-32.
+// An element stays if its hash is not below p * 2^32 (elementwise.h). So p is exact to 2^-32.
 class RandomMask {
  public:
   RandomMask(double p, std::uint64_t seed)
@@ -26,29 +26,15 @@ class RandomMask {
   // 1 / (1 - p) for elements first, first + 1, ... of the row that stay, else 0.
   template <class T>
   void fill(std::uint64_t row_key, std::uint64_t first, std::span<T> mask) const {
-    for_each(row_key, first, mask, [](T& element, T factor) { element = factor; });
+    fill_mask({row_key, std::uint32_t(first), below_}, T(scale_), mask.data(), mask.size());
   }
   // The same, times what is there.
   template <class T>
   void multiply(std::uint64_t row_key, std::uint64_t first, std::span<T> values) const {
-    for_each(row_key, first, values, [](T& element, T factor) { element *= factor; });
+    multiply_by_mask({row_key, std::uint32_t(first), below_}, T(scale_), values.data(), values.size());
   }
 
  private:
-  template <class T, class Act>
-  void for_each(std::uint64_t row_key, std::uint64_t first, std::span<T> elements, Act act) const {
-    const auto a = std::uint32_t(row_key), b = std::uint32_t(row_key >> 32), from = std::uint32_t(first);
-    const T scale = T(scale_);
-    T* const data = elements.data();
-    for (std::uint32_t i = 0; i < std::uint32_t(elements.size()); ++i)
-      act(data[i], hash(hash((from + i) ^ a) + b) < below_ ? T(0) : scale);
-  }
-  static std::uint32_t hash(std::uint32_t x) {
-    x = (x ^ x >> 16) * 0x7FEB352Du;
-    x = (x ^ x >> 15) * 0x846CA68Bu;
-    return x ^ x >> 16;
-  }
-
   std::uint64_t seed_;
   std::uint32_t below_;
   double scale_;

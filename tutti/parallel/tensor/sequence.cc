@@ -1,5 +1,4 @@
-// The mask of dropout is a hash of (seed, position, place in the row): two rounds of multiply and shift for a row give
-// its key, one for each element. The loops are plain so that the compiler makes vectors of them.
+// The mask of dropout is a hash of (seed, position, place in the row): random_mask.h.
 #include "tutti/parallel/tensor/sequence.h"
 
 #include <ATen/Functions.h>

@@ -1,6 +1,6 @@
-// exp, softmax and GELU against the library's functions in higher precision; the loops of all instruction sets give the
-// same bits, for lengths that fill vectors and that do not.
-#include "tutti/parallel/tensor/kernels/exponential.h"
+// exp, softmax, GELU and masks against the library's functions in higher precision; the loops of all instruction sets
+// give the same bits, for lengths that fill vectors and that do not.
+#include "tutti/base/kernels/elementwise.h"
 
 #include <gtest/gtest.h>
 
@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "tutti/base/cpu_dispatch.h"
-#include "tutti/parallel/tensor/kernels/exponential_isa.h"
+#include "tutti/base/kernels/elementwise_isa.h"
 
 namespace tutti {
 namespace {
 
 template <class T>
-class Exponentials : public testing::Test {
+class Elementwise : public testing::Test {
  public:
   static std::vector<T> drawn(std::size_t count, double width) {
     std::mt19937 random(7);
@@ -29,9 +29,9 @@ class Exponentials : public testing::Test {
   static constexpr T kInfinity = std::numeric_limits<T>::infinity();
 };
 using Types = testing::Types<float, double>;
-TYPED_TEST_SUITE(Exponentials, Types);
+TYPED_TEST_SUITE(Elementwise, Types);
 
-TYPED_TEST(Exponentials, AreWithinTwoUnitsOfTheLibrary) {
+TYPED_TEST(Elementwise, ExponentialsAreWithinTwoUnitsOfTheLibrary) {
   using T = TypeParam;
   const auto given = TestFixture::drawn(20'000, sizeof(T) == 4 ? 80 : 700);
   auto x = given;
@@ -42,7 +42,7 @@ TYPED_TEST(Exponentials, AreWithinTwoUnitsOfTheLibrary) {
   }
 }
 
-TYPED_TEST(Exponentials, AtTheEndsOfTheirRange) {
+TYPED_TEST(Elementwise, ExponentialsAtTheEndsOfTheirRange) {
   using T = TypeParam;
   std::vector<T> x = {0, -TestFixture::kInfinity, T(-1e4), std::numeric_limits<T>::quiet_NaN()};
   exponentials(x.data(), x.size(), T(0));
@@ -52,7 +52,7 @@ TYPED_TEST(Exponentials, AtTheEndsOfTheirRange) {
   EXPECT_TRUE(std::isnan(x[3]));
 }
 
-TYPED_TEST(Exponentials, ASoftmaxSumsToOneAndItsGradientIsRight) {
+TYPED_TEST(Elementwise, ASoftmaxSumsToOneAndItsGradientIsRight) {
   using T = TypeParam;
   for (const std::size_t count : {1u, 31u, 32u, 33u, 1000u}) {
     auto p = TestFixture::drawn(count, 300), g = TestFixture::drawn(count, 1);
@@ -80,7 +80,7 @@ struct Gelu {
   }
 };
 
-TYPED_TEST(Exponentials, GeluAndItsGradient) {
+TYPED_TEST(Elementwise, GeluAndItsGradient) {
   using T = TypeParam;
   auto x = TestFixture::drawn(4'000, 6);
   x.insert(x.end(), {0, T(-0.0), 40, -40, T(1e-30)});
@@ -96,22 +96,36 @@ TYPED_TEST(Exponentials, GeluAndItsGradient) {
   EXPECT_EQ(y[x.size() - 3], T(40));
 }
 
-std::vector<const kernels::AllExponentialLoops*> all_loops() {
-  std::vector<const kernels::AllExponentialLoops*> loops = {&kernels::generic::kExponentialLoops};
+TYPED_TEST(Elementwise, AMaskDropsTheSameElementsFromWhereverItBegins) {
+  using T = TypeParam;
+  MaskRow row{.key = 77, .below = 1u << 30};
+  std::vector<T> whole(1000), part(900);
+  fill_mask(row, T(2), whole.data(), whole.size());
+  row.first = 100;
+  fill_mask(row, T(2), part.data(), part.size());
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 100));
+  EXPECT_NEAR(double(std::count(whole.begin(), whole.end(), T(0))), 250, 45);
+  std::vector<T> x(900, 3);
+  multiply_by_mask(row, T(2), x.data(), x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 3 * part[i]);
+}
+
+std::vector<const kernels::AllElementwiseLoops*> all_loops() {
+  std::vector<const kernels::AllElementwiseLoops*> loops = {&kernels::generic::kElementwiseLoops};
 #ifdef __x86_64__
-  if (cpu_has(Isa::kAvx2)) loops.push_back(&kernels::avx2::kExponentialLoops);
-  if (cpu_has(Isa::kAvx512)) loops.push_back(&kernels::avx512::kExponentialLoops);
+  if (cpu_has(Isa::kAvx2)) loops.push_back(&kernels::avx2::kElementwiseLoops);
+  if (cpu_has(Isa::kAvx512)) loops.push_back(&kernels::avx512::kElementwiseLoops);
 #endif
   return loops;
 }
 
-TYPED_TEST(Exponentials, OfAllInstructionSetsHaveTheSameBits) {
+TYPED_TEST(Elementwise, LoopsOfAllInstructionSetsHaveTheSameBits) {
   using T = TypeParam;
   for (const std::size_t count : {0u, 1u, 7u, 32u, 65u, 1001u}) {
     const auto x = TestFixture::drawn(count, 20);
     std::vector<std::vector<T>> results;
     for (const auto* all : all_loops()) {
-      const kernels::ExponentialLoops<T>* loops;
+      const kernels::ElementwiseLoops<T>* loops;
       if constexpr (sizeof(T) == 4)
         loops = &all->f32;
       else
@@ -124,6 +138,10 @@ TYPED_TEST(Exponentials, OfAllInstructionSetsHaveTheSameBits) {
       for (const auto& part : {p, g, y}) result.insert(result.end(), part.begin(), part.end());
       loops->gelu_gradient(x.data(), x.data(), y.data(), count);
       result.insert(result.end(), y.begin(), y.end());
+      const MaskRow row{.key = 0x123456789ABCDEF0, .first = 5, .below = 1u << 30};
+      loops->fill_mask(row, T(1.25), y.data(), count);
+      loops->multiply_by_mask(row, T(1.25), p.data(), count);
+      for (const auto& part : {y, p}) result.insert(result.end(), part.begin(), part.end());
       results.push_back(result);
     }
     for (const auto& result : results) EXPECT_EQ(result, results.front()) << count;

@@ -1,4 +1,4 @@
-// The loops behind exponential.h, compiled once per instruction set: each exponential_<isa>.cc defines TUTTI_ISA and
+// The loops behind elementwise.h, compiled once per instruction set: each elementwise_<isa>.cc defines TUTTI_ISA and
 // includes this file. Not for other includes.
 //
 // exp(x) = 2^n exp(r), where n is x / log 2 rounded and |r| <= log(2) / 2. Adding 1.5 x 2^(bits of the mantissa)
@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "tutti/base/independent_loop.h"
-#include "tutti/parallel/tensor/kernels/exponential_isa.h"
+#include "tutti/base/kernels/elementwise_isa.h"
 
 namespace tutti::kernels::TUTTI_ISA {
 namespace {
@@ -130,12 +130,32 @@ void gelu_gradient(const T* x, const T* of_y, T* of_x, std::size_t count) {
   }
 }
 
+[[gnu::always_inline]] inline std::uint32_t hash(std::uint32_t x) {
+  x = (x ^ x >> 16) * 0x7FEB352Du;
+  x = (x ^ x >> 15) * 0x846CA68Bu;
+  return x ^ x >> 16;
+}
+[[gnu::always_inline]] inline bool stays(const MaskRow& row, std::uint32_t i) {
+  const auto low = std::uint32_t(row.key), high = std::uint32_t(row.key >> 32);
+  return hash(hash((row.first + i) ^ low) + high) >= row.below;
+}
 template <class T>
-constexpr ExponentialLoops<T> kLoops = {largest_of<T>, exponentials<T>, softmax_gradient<T>, gelu_values<T>,
-                                        gelu_gradient<T>};
+void fill_mask(const MaskRow& row, T scale, T* mask, std::size_t count) {
+  const MaskRow of_row = row;  // no store changes it
+  for (std::uint32_t i = 0; i < std::uint32_t(count); ++i) mask[i] = stays(of_row, i) ? scale : T(0);
+}
+template <class T>
+void multiply_by_mask(const MaskRow& row, T scale, T* x, std::size_t count) {
+  const MaskRow of_row = row;
+  for (std::uint32_t i = 0; i < std::uint32_t(count); ++i) x[i] *= stays(of_row, i) ? scale : T(0);
+}
+
+template <class T>
+constexpr ElementwiseLoops<T> kLoops = {largest_of<T>,    exponentials<T>, softmax_gradient<T>, gelu_values<T>,
+                                        gelu_gradient<T>, fill_mask<T>,    multiply_by_mask<T>};
 
 }  // namespace
 
-const AllExponentialLoops kExponentialLoops = {kLoops<float>, kLoops<double>};
+const AllElementwiseLoops kElementwiseLoops = {kLoops<float>, kLoops<double>};
 
 }  // namespace tutti::kernels::TUTTI_ISA

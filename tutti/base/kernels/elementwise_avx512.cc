@@ -1,0 +1,2 @@
+#define TUTTI_ISA avx512
+#include "tutti/base/kernels/elementwise_impl.h"

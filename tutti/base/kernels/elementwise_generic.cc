@@ -1,0 +1,2 @@
+#define TUTTI_ISA generic
+#include "tutti/base/kernels/elementwise_impl.h"
