@@ -13,6 +13,7 @@
 
 #include "bench/collectives/limits.h"
 #include "tutti/base/env.h"
+#include "tutti/base/kernels/elementwise.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
@@ -90,6 +91,7 @@ class Measuring {
     comment(fmt::format("products: {}; threads of a rank: {}", library->name(), threads()));
     measure_products(*library, shapes);
     measure_stream();
+    measure_functions();
     measure_links();
     measure_collectives();
     check_collectives();
@@ -230,6 +232,23 @@ class Measuring {
     cluster().device.stream_bandwidth = rounded(3.0 * kCount * sizeof(float) / least);
     cluster().device.launch = 5e-6;
     comment("stream_gb_s: all ranks at once; launch_us is assumed: calling LibTorch is not measured");
+  }
+
+  // What GELU takes besides its bytes, which a cache holds here.
+  void measure_functions() {
+    constexpr std::size_t kCount = 4096;
+    constexpr int kCalls = 100, kRounds = 20;
+    std::vector<float> x(kCount, 0.5f), y(kCount);
+    double least = 1e30;
+    for (int round = 0; round < kRounds; ++round) {
+      const ComputeClock clock(1);
+      for (int call = 0; call < kCalls; ++call) {
+        gelu_values(x.data(), y.data(), kCount);
+        gelu_gradient(x.data(), y.data(), y.data(), kCount);
+      }
+      least = std::min(least, clock.seconds() / (2.0 * kCalls * kCount));
+    }
+    cluster().device.function = rounded(slowest(world_, least) / threads());
   }
 
   // Zeros in memory that the peers can read, as tensors are.

@@ -57,6 +57,7 @@ struct DeviceRates {
   double share = 1;             // of the peak, reached by large products
   double product_start = 0;     // time of a product besides its operations
   double stream_bandwidth = 0;  // bytes per second that an element-wise operation reads and writes
+  double function = 0;          // time of a number that passes through exp, GELU or the like, besides its bytes
   double launch = 0;            // time of an element-wise operation besides its bytes
   std::vector<ProductTime> products{};
 };

@@ -193,13 +193,15 @@ class ClusterReader {
     if (!found)
       return refused({}, "there is no [device], which says how fast a device computes",
                      "a preset of `tutti plan train` has one, and `tutti plan measure` writes one");
-    TUTTI_TRY(check_keys(*found, "device",
-                         {"peak_tflops", "share", "product_start_us", "stream_gb_s", "launch_us", "products"}));
+    TUTTI_TRY(check_keys(
+        *found, "device",
+        {"peak_tflops", "share", "product_start_us", "stream_gb_s", "function_ns", "launch_us", "products"}));
     TUTTI_TRY(required(*found, "device", "stream_gb_s", "the bandwidth of its memory in 1e9 bytes a second", "1600"));
     TUTTI_TRY(number(*found, "peak_tflops", {1e-9, 1e6}, planning::units::kTeraflop, device.peak));
     TUTTI_TRY(number(*found, "share", {1e-6, 1}, 1, device.share));
     TUTTI_TRY(number(*found, "product_start_us", kTime, planning::units::kMicrosecond, device.product_start));
     TUTTI_TRY(number(*found, "stream_gb_s", kBandwidth, planning::units::kGigabyte, device.stream_bandwidth));
+    TUTTI_TRY(number(*found, "function_ns", kTime, planning::units::kNanosecond, device.function));
     TUTTI_TRY(number(*found, "launch_us", kTime, planning::units::kMicrosecond, device.launch));
     if (const toml::node* const node = found->get("products")) {
       const toml::array* const products = node->as_array();
@@ -298,9 +300,10 @@ std::string cluster_text(const Cluster& cluster, std::span<const std::string> co
   const DeviceRates& device = cluster.device;
   text += "\n[device]\n";
   if (device.peak > 0) text += fmt::format("peak_tflops = {}\n", figure_text(device.peak, planning::units::kTeraflop));
-  text += fmt::format("share = {}\nproduct_start_us = {}\nstream_gb_s = {}\nlaunch_us = {}\n",
+  text += fmt::format("share = {}\nproduct_start_us = {}\nstream_gb_s = {}\nfunction_ns = {}\nlaunch_us = {}\n",
                       figure_text(device.share), figure_text(device.product_start, planning::units::kMicrosecond),
                       figure_text(device.stream_bandwidth, planning::units::kGigabyte),
+                      figure_text(device.function, planning::units::kNanosecond),
                       figure_text(device.launch, planning::units::kMicrosecond));
   if (device.products.empty()) return text;
   text += "products = [\n";

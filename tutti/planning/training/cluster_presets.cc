@@ -89,6 +89,7 @@ Cluster cpu() {
                      .share = 0.85,
                      .product_start = 2 * planning::units::kMicrosecond,
                      .stream_bandwidth = 8 * planning::units::kGigabyte,
+                     .function = 1 * planning::units::kNanosecond,
                      .launch = 5 * planning::units::kMicrosecond}};
 }
 

@@ -44,8 +44,13 @@ double product_time(const DeviceRates& device, ProductKind kind, double m, doubl
   return std::max(operations / (device.peak * device.share), bytes / device.stream_bandwidth) + device.product_start;
 }
 
-double stream_time(const DeviceRates& device, double bytes, double operations) {
-  return bytes / device.stream_bandwidth + operations * device.launch;
+double element_time(const DeviceRates& device, const ElementWork& work) {
+  return work.bytes / device.stream_bandwidth + work.functions * device.function + work.calls * device.launch;
+}
+
+bool is_on_cores(const Cluster& cluster) {
+  return std::any_of(cluster.nodes.begin(), cluster.nodes.end(),
+                     [](const ClusterNodes& nodes) { return nodes.cores > 0; });
 }
 
 double crowding(const Cluster& cluster) {
@@ -58,10 +63,8 @@ double crowding(const Cluster& cluster) {
 }
 
 double exposed_time(const Cluster& cluster, double transfer, double computation) {
-  const bool on_cores = std::any_of(cluster.nodes.begin(), cluster.nodes.end(),
-                                    [](const ClusterNodes& nodes) { return nodes.cores > 0; });
   return std::max(transfer - computation, 0.0) +
-         (on_cores ? kHiddenCostOnCores : kHiddenCost) * std::min(transfer, computation);
+         (is_on_cores(cluster) ? kHiddenCostOnCores : kHiddenCost) * std::min(transfer, computation);
 }
 
 GroupPlace place_of(int devices, int stride, int size) {

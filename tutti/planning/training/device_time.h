@@ -9,8 +9,16 @@ namespace tutti::planning {
 // devices of the node at work.
 double product_time(const DeviceRates& device, ProductKind kind, double m, double n, double k, double batch,
                     double element, int busy);
-// Element-wise work.
-double stream_time(const DeviceRates& device, double bytes, double operations);
+// Element-wise operations.
+struct ElementWork {
+  double bytes = 0;      // that they read and write
+  double functions = 0;  // numbers that pass through exp, GELU or the like
+  double calls = 0;      // of operations
+};
+double element_time(const DeviceRates& device, const ElementWork& work);
+
+// The devices are cores of CPUs.
+bool is_on_cores(const Cluster& cluster);
 
 // Bytes after which an average starts while backward runs: what is left of it when the last backward ends.
 inline constexpr double kLastBucket = 25.0 * 1024 * 1024;

@@ -7,47 +7,73 @@
 //
 // in 14 kernels, 5 of them for scores. Backward moves 1.6 times as many bytes in 22 kernels. The factor was fitted to
 // the measured backward passes of arXiv:2205.05198, table 4.
+//
+// Cores compute attention in tiles (parallel/tensor/attention_tiles.h), and LibTorch's operations one after another.
+// Numbers of calls are what layers and tiles of next to no size take, in units of the 5 us that `tutti plan measure`
+// assumes for a call.
 #include "tutti/planning/training/layer_chain.h"
 
-namespace tutti::planning {
+#include <algorithm>
+#include <cmath>
 
-LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan& plan,
-                             const TrainingRuntime& runtime) {
-  constexpr double kBackward = 1.6, kKernels = 14, kKernelsBackward = 22;
+namespace tutti::planning {
+namespace {
+
+constexpr double kBackward = 1.6, kKernels = 14, kKernelsBackward = 22;
+constexpr double kTileRows = 128;
+constexpr double kCallsOnCores = 22, kCallsOnCoresBackward = 45;  // of a block, besides its tiles
+constexpr double kCallsOfTile = 3, kCallsOfTileBackward = 7;
+constexpr double kMaskShare = 0.4;   // time of a number that is dropped or kept, in those of a function
+constexpr double kMergeNumbers = 6;  // that are read and written to merge a number of the output of attention
+
+}  // namespace
+
+LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan& plan, const TrainingRuntime& runtime,
+                             bool on_cores) {
   const double t = plan.tensor, c = plan.context, b = plan.micro_batch, s = config.sequence_length;
   const double h = config.hidden, rows = b * s / c, of_tokens = plan.sequence_parallel ? t : 1;
   const double qkv = double(config.qkv_size()), query = double(config.query_size()), fc1 = double(config.fc1_size());
   const double heads = double(config.heads) / t, e = runtime.element;
-  const double causal = runtime.skips_masked ? 0.5 : 1;
 
-  // Attention sees the keys of one context rank after another.
+  // Attention sees the keys of one context rank after another. A tile on the diagonal is computed whole.
+  const double tile_rows = on_cores ? std::min(kTileRows, s / c) : s / c;
+  const double tiles = std::ceil(s / c / tile_rows) * b * heads;  // for the keys of one context rank
+  const double seen = runtime.skips_masked ? 0.5 + (on_cores ? tile_rows / (2 * s) : 0) : 1;
   LayerChain chain;
   LayerWork& block = chain.block;
   block.products = {{.rows = rows, .outputs = qkv / t, .inputs = h, .hides_tensor_sum = true},
                     {.rows = rows, .outputs = h, .inputs = query / t},
                     {.rows = rows, .outputs = fc1 / t, .inputs = h, .hides_tensor_sum = true},
                     {.rows = rows, .outputs = h, .inputs = config.ffn / t},
-                    {.rows = s / c,
+                    {.rows = tile_rows,
                      .outputs = s / c,
                      .inputs = double(config.head_size),
-                     .batch = b * heads,
-                     .share = causal,
+                     .batch = tiles,
+                     .share = seen,
                      .times = c,
+                     .again = !runtime.keeps_scores,
                      .has_weights = false},
-                    {.rows = s / c,
+                    {.rows = tile_rows,
                      .outputs = double(config.head_size),
                      .inputs = s / c,
-                     .batch = b * heads,
-                     .share = causal,
+                     .batch = tiles,
+                     .share = seen,
                      .times = c,
                      .has_weights = false}};
-  if (runtime.keeps_scores) block.streamed_scores = heads * b * s / c * s * (4 * e + 1);
-  block.streamed =
+  const double scores = heads * b * s / c * s;
+  if (runtime.keeps_scores) block.score_bytes = scores * (4 * e + 1);
+  block.forward.bytes =
       rows * (11 * h * (e + runtime.residual) / 2 / of_tokens + 2 * e * (fc1 + config.ffn) / t + 2 * e * qkv / t) +
-      block.streamed_scores;
-  block.operations = kKernels;
-  block.streamed_backward = kBackward * block.streamed;
-  block.operations_backward = kKernelsBackward;
+      block.score_bytes;
+  if (c > 1) block.forward.bytes += (c - 1) * rows * kMergeNumbers * query / t * e;
+  block.backward.bytes = kBackward * block.forward.bytes;
+  const double activations = rows * config.ffn / t, seen_scores = runtime.skips_masked ? scores / 2 : scores;
+  const double hidden_masks = config.hidden_dropout > 0 ? kMaskShare * rows * h / of_tokens : 0;
+  const double score_masks = config.attention_dropout > 0 ? kMaskShare * seen * scores : 0;
+  block.forward.functions = activations + seen_scores + 2 * hidden_masks + score_masks;
+  block.backward.functions = activations + seen_scores + 2 * hidden_masks + 2 * score_masks;
+  block.forward.calls = on_cores ? kCallsOnCores + c * tiles * kCallsOfTile : kKernels;
+  block.backward.calls = on_cores ? kCallsOnCoresBackward + c * tiles * kCallsOfTileBackward : kKernelsBackward;
   if (plan.tensor > 1) {
     block.tensor_sums = 2;
     block.tensor_bytes = rows * h * e;
@@ -57,13 +83,13 @@ LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan
     block.context_bytes = rows * 2 * double(config.key_size()) / t * e;
   }
 
-  chain.embedding.streamed = chain.embedding.streamed_backward = 3 * rows * h * runtime.residual;
-  chain.embedding.operations = chain.embedding.operations_backward = 2;
+  chain.embedding.forward = {.bytes = 3 * rows * h * runtime.residual, .functions = hidden_masks, .calls = 2};
+  chain.embedding.backward = chain.embedding.forward;
 
   const double outputs = config.vocabulary / t;
   chain.head.products = {{.rows = rows, .outputs = outputs, .inputs = h}};
-  chain.head.streamed = chain.head.streamed_backward = 6 * rows * outputs;
-  chain.head.operations = chain.head.operations_backward = 3;
+  chain.head.forward = {.bytes = 6 * rows * outputs, .functions = rows * outputs, .calls = 3};
+  chain.head.backward = {.bytes = 6 * rows * outputs, .calls = 3};
   return chain;
 }
 

@@ -214,8 +214,8 @@ Cluster calibrated(const std::vector<MeasuredRun>& runs, const Cluster& cluster,
     if (run.seconds > 0) ended.push_back(run);
   const auto figures = [](Cluster& one) {
     return std::vector<double*>{
-        &one.device.share,  &one.device.product_start,     &one.device.stream_bandwidth,  &one.device.launch,
-        &one.network.start, &one.network.inside.bandwidth, &one.network.between.bandwidth};
+        &one.device.share,  &one.device.product_start, &one.device.stream_bandwidth,  &one.device.function,
+        &one.device.launch, &one.network.start,        &one.network.inside.bandwidth, &one.network.between.bandwidth};
   };
   const auto loss = [&](const Cluster& one) {
     const std::vector<double> predicted = predictions(ended, one, runtime, false);

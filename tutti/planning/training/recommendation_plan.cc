@@ -82,8 +82,8 @@ RecommendationTime time_of(const RecommendationModel& model, const Cluster& clus
   const ReplicaSeconds bottom = seconds_of(cluster, model.bottom, samples, model.number);
   const ReplicaSeconds top = seconds_of(cluster, model.top, samples, model.number);
   const double parameters = model.bottom.parameters() + model.top.parameters();
-  const auto stream = [&](double bytes, double operations) {
-    return slower * planning::stream_time(cluster.device, bytes, operations);
+  const auto stream = [&](double bytes, double calls) {
+    return slower * planning::element_time(cluster.device, {.bytes = bytes, .calls = calls});
   };
   RecommendationTime time{
       .dense = bottom.forward + bottom.backward + top.forward + top.backward,

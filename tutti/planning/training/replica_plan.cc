@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kForwardKernels = 2, kBackwardKernels = 4;  // of a layer, besides its products
 
-double stream(const Cluster& cluster, double bytes, double operations) {
-  return crowding(cluster) * stream_time(cluster.device, bytes, operations);
+double stream(const Cluster& cluster, double bytes, double calls) {
+  return crowding(cluster) * element_time(cluster.device, {.bytes = bytes, .calls = calls});
 }
 
 int most_devices(const Cluster& cluster) {

@@ -97,9 +97,7 @@ struct StepModel::Costs {
     return slower * work.share * work.times *
            product_time(cluster.device, kind, work.rows, work.outputs, work.inputs, work.batch, runtime.element, busy);
   }
-  double stream(double bytes, double operations) const {
-    return slower * stream_time(cluster.device, bytes, operations);
-  }
+  double elements(const ElementWork& work) const { return slower * element_time(cluster.device, work); }
 
   Passes passes(const LayerWork& work, const ParallelPlan& plan, LayerCosts* recomputations) const {
     const int busy = std::min(devices, plan.devices());
@@ -114,11 +112,12 @@ struct StepModel::Costs {
       passes.forward.compute += forward;
       passes.input.compute += input + (one.has_weights ? 0 : weight);
       if (one.has_weights) passes.weight.compute += weight;
-      if (!one.has_weights) attention += forward, attention_backward += input + weight;
+      if (one.again) passes.input.compute += forward;
+      if (!one.has_weights) attention += forward, attention_backward += input + weight + (one.again ? forward : 0);
       if (one.hides_tensor_sum && runtime.hides_tensor_sums) hidden += forward_sum - exposed(forward_sum, weight);
     }
-    passes.forward.compute += stream(work.streamed, work.operations);
-    passes.input.compute += stream(work.streamed_backward, work.operations_backward);
+    passes.forward.compute += elements(work.forward);
+    passes.input.compute += elements(work.backward);
     passes.forward.tensor = work.tensor_sums * forward_sum;
     passes.input.tensor = work.tensor_sums > 0 ? work.tensor_sums * forward_sum - hidden : 0;
     if (work.context_hops > 0) {  // each hop is hidden behind the attention of the part that came before
@@ -129,7 +128,7 @@ struct StepModel::Costs {
     }
     if (recomputations) {
       recomputations->full = passes.forward.sum();
-      recomputations->selective = attention + stream(work.streamed_scores, kSelectiveKernels);
+      recomputations->selective = attention + elements({.bytes = work.score_bytes, .calls = kSelectiveKernels});
     }
     return passes;
   }
@@ -140,7 +139,7 @@ struct StepModel::Costs {
         (plan.sequence_parallel ? 2 : 0) + (plan.devices() < devices ? 1 : 0);
     const auto found = cache.find(key);
     if (found != cache.end()) return found->second;
-    const LayerChain chain = transformer_chain(config, plan, runtime);
+    const LayerChain chain = transformer_chain(config, plan, runtime, is_on_cores(cluster));
     LayerCosts costs;
     costs.block = passes(chain.block, plan, &costs);
     costs.embedding = passes(chain.embedding, plan, nullptr);
@@ -206,7 +205,8 @@ struct StepModel::Costs {
 
   double update(const ParallelPlan& plan, int pipeline_rank) const {
     const double share = plan.zero == ZeroStage::kNone ? 1 : plan.replicas();
-    return stream(parameters_of_rank(config, plan, pipeline_rank) / share * runtime.optimizer_traffic, kUpdateKernels);
+    return elements({.bytes = parameters_of_rank(config, plan, pipeline_rank) / share * runtime.optimizer_traffic,
+                     .calls = kUpdateKernels});
   }
   // Averages of a rank that its last backward does not hide.
   double averages(const ParallelPlan& plan, const PlanCosts& costs, int pipeline_rank) const {
