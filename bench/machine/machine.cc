@@ -153,6 +153,8 @@ class Measuring {
     constexpr double kBatch = 3e-3;  // seconds
     constexpr int kBatches = 3;
     constexpr int kWarmUp = 64;
+    // Consecutive calls have other operands, as in a training, so that they come from beyond a core's own caches.
+    constexpr std::size_t kApart = 4 << 20;  // numbers, 16 MiB
     std::size_t most_a = kWarmUp * kWarmUp, most_b = most_a, most_out = most_a;
     for (const ProductShape& shape : shapes)
       for (const ProductKind kind : kKinds) {
@@ -160,6 +162,7 @@ class Measuring {
         most_a = std::max(most_a, sizes.a), most_b = std::max(most_b, sizes.b),
         most_out = std::max(most_out, sizes.out);
       }
+    most_a += kApart, most_b += kApart, most_out += kApart;
     const std::vector<float> a(most_a, 0.5f), b(most_b, 0.25f);
     std::vector<float> out(most_out);
     library.multiply(ProductKind::kForward, kWarmUp, kWarmUp, kWarmUp, a.data(), b.data(),
@@ -171,8 +174,13 @@ class Measuring {
     std::vector<double> alone, together;
     for (const ProductShape& shape : shapes) {
       for (const ProductKind kind : kKinds) {
+        const ProductSizes sizes = sizes_of(kind, shape.m, shape.n, shape.k);
+        const std::size_t sets = kApart / (sizes.a + sizes.b + sizes.out) + 1;
+        std::size_t set = 0;
         const auto multiply = [&] {
-          library.multiply(kind, shape.m, shape.n, shape.k, a.data(), b.data(), out.data());
+          library.multiply(kind, shape.m, shape.n, shape.k, &a[set * sizes.a], &b[set * sizes.b],
+                           &out[set * sizes.out]);
+          set = (set + 1) % sets;
         };
         int calls = 0;  // of a batch
         if (world_.rank() == 0) {

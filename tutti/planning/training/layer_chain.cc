@@ -8,9 +8,9 @@
 // in 14 kernels, 5 of them for scores. Backward moves 1.6 times as many bytes in 22 kernels. The factor was fitted to
 // the measured backward passes of arXiv:2205.05198, table 4.
 //
-// Cores compute attention in tiles (parallel/tensor/attention_tiles.h), and LibTorch's operations one after another.
-// Numbers of calls are what layers and tiles of next to no size take, in units of the 5 us that `tutti plan measure`
-// assumes for a call.
+// Cores compute attention in tiles (parallel/tensor/attention_tiles.h), and LibTorch's operations one after another:
+// for each row 22 h numbers, and for each parameter the sum of its gradients. Numbers of calls are what layers and
+// tiles of next to no size take, in units of the 5 us that `tutti plan measure` assumes for a call.
 #include "tutti/planning/training/layer_chain.h"
 
 #include <algorithm>
@@ -20,9 +20,11 @@ namespace tutti::planning {
 namespace {
 
 constexpr double kBackward = 1.6, kKernels = 14, kKernelsBackward = 22;
+constexpr double kRowNumbers = 11, kRowNumbersOnCores = 22;  // of h
 constexpr double kTileRows = 128;
 constexpr double kCallsOnCores = 22, kCallsOnCoresBackward = 45;  // of a block, besides its tiles
 constexpr double kCallsOfTile = 3, kCallsOfTileBackward = 7;
+constexpr double kCallsOfHop = 25, kCallsOfHopBackward = 30;
 constexpr double kMaskShare = 0.4;   // time of a number that is dropped or kept, in those of a function
 constexpr double kMergeNumbers = 6;  // that are read and written to merge a number of the output of attention
 
@@ -63,7 +65,8 @@ LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan
   const double scores = heads * b * s / c * s;
   if (runtime.keeps_scores) block.score_bytes = scores * (4 * e + 1);
   block.forward.bytes =
-      rows * (11 * h * (e + runtime.residual) / 2 / of_tokens + 2 * e * (fc1 + config.ffn) / t + 2 * e * qkv / t) +
+      rows * ((on_cores ? kRowNumbersOnCores : kRowNumbers) * h * (e + runtime.residual) / 2 / of_tokens +
+              2 * e * (fc1 + config.ffn) / t + 2 * e * qkv / t) +
       block.score_bytes;
   if (c > 1) block.forward.bytes += (c - 1) * rows * kMergeNumbers * query / t * e;
   block.backward.bytes = kBackward * block.forward.bytes;
@@ -72,8 +75,14 @@ LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan
   const double score_masks = config.attention_dropout > 0 ? kMaskShare * seen * scores : 0;
   block.forward.functions = activations + seen_scores + 2 * hidden_masks + score_masks;
   block.backward.functions = activations + seen_scores + 2 * hidden_masks + 2 * score_masks;
-  block.forward.calls = on_cores ? kCallsOnCores + c * tiles * kCallsOfTile : kKernels;
-  block.backward.calls = on_cores ? kCallsOnCoresBackward + c * tiles * kCallsOfTileBackward : kKernelsBackward;
+  block.forward.calls = kKernels, block.backward.calls = kKernelsBackward;
+  if (on_cores) {
+    block.forward.calls = kCallsOnCores + c * tiles * kCallsOfTile + (c - 1) * kCallsOfHop;
+    block.backward.calls = kCallsOnCoresBackward + c * tiles * kCallsOfTileBackward + (c - 1) * kCallsOfHopBackward;
+    for (const ProductWork& product : block.products)
+      if (product.has_weights)
+        block.backward.bytes += 3 * product.outputs * product.inputs * runtime.parameters.gradients;
+  }
   if (plan.tensor > 1) {
     block.tensor_sums = 2;
     block.tensor_bytes = rows * h * e;
@@ -90,6 +99,7 @@ LayerChain transformer_chain(const TransformerConfig& config, const ParallelPlan
   chain.head.products = {{.rows = rows, .outputs = outputs, .inputs = h}};
   chain.head.forward = {.bytes = 6 * rows * outputs, .functions = rows * outputs, .calls = 3};
   chain.head.backward = {.bytes = 6 * rows * outputs, .calls = 3};
+  if (on_cores) chain.head.backward.bytes += 3 * outputs * h * runtime.parameters.gradients;
   return chain;
 }
 
