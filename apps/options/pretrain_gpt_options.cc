@@ -54,14 +54,6 @@ const Condition kLoads = {"--load", [](Texts texts) { return texts.has("--load")
 
 // ---- Setters
 
-Setter dropout(double& target) {
-  return value([&target](const std::string& name, const std::string& text) -> Status {
-    target = TUTTI_TRY(real_number(name, text, 0, 1));
-    if (target == 1) return usage(name + " 1: a dropout of 1 leaves nothing", "less than 1");
-    return {};
-  });
-}
-
 // For a check, which reads the text.
 Setter one_of(std::vector<std::string> known) {
   return value([known = std::move(known)](const std::string& name, const std::string& text) {
@@ -110,9 +102,6 @@ OptionGroup model(PretrainGptCommand& command) {
   auto& s = o.model;
   OptionGroup group{"Model", transformer_options(s)};
   const std::vector<Option> more = {
-      {"--attention-dropout", "X", "0.1", "dropout of the attention weights", dropout(s.attention_dropout)},
-      {"--hidden-dropout", "X", "0.1", "dropout of the embedding and of what is added to the residual",
-       dropout(s.hidden_dropout)},
       {"--init-method-std", "X", "0.02", "standard deviation of the initial weights", real(s.initial_deviation, 0)},
       {"--seed", "N", "1234", "seed of weights, dropout and data",
        whole(s.seed, 0, std::numeric_limits<std::uint32_t>::max())},

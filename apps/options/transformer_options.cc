@@ -5,6 +5,17 @@
 #include <algorithm>
 
 namespace tutti::cli {
+namespace {
+
+Setter dropout(double& target) {
+  return value([&target](const std::string& name, const std::string& text) -> Status {
+    target = TUTTI_TRY(real_number(name, text, 0, 1));
+    if (target == 1) return usage(name + " 1: a dropout of 1 leaves nothing", "less than 1");
+    return {};
+  });
+}
+
+}  // namespace
 
 std::vector<Option> transformer_options(TransformerConfig& s) {
   constexpr const char* kOneActivation = "drop one of the two: an MLP has one activation";
@@ -32,6 +43,9 @@ std::vector<Option> transformer_options(TransformerConfig& s) {
           {"--squared-relu", "", "", "use relu(x)^2 in MLPs instead of GELU", flag_only()},
           {"--disable-bias-linear", "", "", "use linear layers without bias", flag_off(s.bias)},
           {"--untie-embeddings-and-output-weights", "", "", "give the output layer its own weights", flag_off(s.tied)},
+          {"--attention-dropout", "X", "0.1", "dropout of the attention weights", dropout(s.attention_dropout)},
+          {"--hidden-dropout", "X", "0.1", "dropout of the embedding and of what is added to the residual",
+           dropout(s.hidden_dropout)},
           {"--make-vocab-size-divisible-by", "N", "128",
            "pad the word embedding to a multiple of N x tensor parallel size rows",
            whole(s.vocabulary_divisible_by, 1, kMostSize)}};

@@ -1,5 +1,5 @@
 #pragma once
-// The options of a transformer's sizes, with Megatron-LM's names: what pretrain_gpt and `tutti plan train` share.
+// The options of a transformer's sizes and dropout, with Megatron-LM's names: what pretrain_gpt and `tutti plan train` share.
 #include <cstdint>
 #include <vector>
 
