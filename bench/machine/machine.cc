@@ -151,7 +151,7 @@ class Measuring {
 
   void measure_products(const ProductLibrary& library, const std::vector<ProductShape>& shapes) {
     constexpr double kBatch = 3e-3;  // seconds
-    constexpr int kBatches = 3;
+    constexpr int kBatches = 5;
     constexpr int kWarmUp = 64;
     // Consecutive calls have other operands, as in a training, so that they come from beyond a core's own caches.
     constexpr std::size_t kApart = 4 << 20;  // numbers, 16 MiB

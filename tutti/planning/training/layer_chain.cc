@@ -9,8 +9,9 @@
 // the measured backward passes of arXiv:2205.05198, table 4.
 //
 // Cores compute attention in tiles (parallel/tensor/attention_tiles.h), and LibTorch's operations one after another:
-// for each row 22 h numbers, and for each parameter the sum of its gradients. Numbers of calls are what layers and
-// tiles of next to no size take, in units of the 5 us that `tutti plan measure` assumes for a call.
+// for each row 22 h numbers, and for each parameter the sum of its gradients. Numbers of calls were fitted on a Xeon,
+// in units of the 5 us that `tutti plan measure` assumes for a call: from models of next to no size, and from what
+// small microbatches and context parallelism add to a step.
 #include "tutti/planning/training/layer_chain.h"
 
 #include <algorithm>
@@ -22,9 +23,9 @@ namespace {
 constexpr double kBackward = 1.6, kKernels = 14, kKernelsBackward = 22;
 constexpr double kRowNumbers = 11, kRowNumbersOnCores = 22;  // of h
 constexpr double kTileRows = 128;
-constexpr double kCallsOnCores = 22, kCallsOnCoresBackward = 45;  // of a block, besides its tiles
-constexpr double kCallsOfTile = 3, kCallsOfTileBackward = 7;
-constexpr double kCallsOfHop = 25, kCallsOfHopBackward = 30;
+constexpr double kCallsOnCores = 33, kCallsOnCoresBackward = 67;  // of a block, besides its tiles
+constexpr double kCallsOfTile = 4, kCallsOfTileBackward = 8;
+constexpr double kCallsOfHop = 40, kCallsOfHopBackward = 60;
 constexpr double kMaskShare = 0.4;   // time of a number that is dropped or kept, in those of a function
 constexpr double kMergeNumbers = 6;  // that are read and written to merge a number of the output of attention
 

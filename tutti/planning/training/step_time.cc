@@ -124,7 +124,8 @@ struct StepModel::Costs {
       const double hop = message_time(cluster.network, devices, plan.tensor, plan.context, work.context_bytes);
       const double back = message_time(cluster.network, devices, plan.tensor, plan.context, 2 * work.context_bytes);
       passes.forward.context = work.context_hops * exposed(hop, attention / plan.context);
-      passes.input.context = work.context_hops * exposed(back, attention_backward / plan.context);
+      // The gradients of keys and values go one hop further, behind nothing.
+      passes.input.context = work.context_hops * exposed(back, attention_backward / plan.context) + hop;
     }
     if (recomputations) {
       recomputations->full = passes.forward.sum();
