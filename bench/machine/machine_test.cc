@@ -70,6 +70,7 @@ TEST(Machine, RanksOfOneHost) {
     const Cluster& cluster = measured.cluster;
     test::check(cluster.nodes.size() == 1 && cluster.nodes[0].count == 1 && cluster.nodes[0].devices == 2, "nodes");
     test::check(cluster.network.inside.bandwidth > 0 && cluster.network.between.bandwidth == 0, "links");
+    test::check(cluster.device.function > 0, "functions");
     // 3 kinds with one rank busy, and with both.
     test::check(cluster.device.products.size() == 6, "products");
     test::check(cluster.device.products[0].busy == 1 && cluster.device.products[5].busy == 2, "busy");

@@ -38,6 +38,7 @@ peak_tflops = 312
 share = 0.85
 product_start_us = 20
 stream_gb_s = 1600
+function_ns = 0.5
 launch_us = 8
 products = [
   { kind = "forward", m = 512, n = 768, k = 256, us = 810.5 },
@@ -68,6 +69,7 @@ TEST(ClusterFile, EveryKeyIsRead) {
   EXPECT_DOUBLE_EQ(cluster.device.share, 0.85);
   EXPECT_DOUBLE_EQ(cluster.device.product_start, 20e-6);
   EXPECT_DOUBLE_EQ(cluster.device.stream_bandwidth, 1600e9);
+  EXPECT_DOUBLE_EQ(cluster.device.function, 0.5e-9);
   EXPECT_DOUBLE_EQ(cluster.device.launch, 8e-6);
   ASSERT_EQ(cluster.device.products.size(), 2u);
   const ProductTime& product = cluster.device.products[1];

@@ -131,6 +131,38 @@ TEST(StepModels, PartsSumUpAndBoundsHold) {
     }
 }
 
+// Milliseconds of pretrain_gpt's steps on both cores of a Xeon (Sapphire Rapids), whose products reach 150 GFLOP/s
+// (bench/planner, 29 November 2026). Their order is that of the measured ones.
+TEST(StepsOnCores, AreWithinAFifthOfMeasuredOnes) {
+  const Cluster xeon{.nodes = {{.devices = 2, .memory = 12e9, .cores = 2}},
+                     .network = {.inside = {0, 13e9, 0.9e-6}, .cards = 1},
+                     .device = {.peak = 167e9,
+                                .share = 0.9,
+                                .product_start = 3e-6,
+                                .stream_bandwidth = 24e9,
+                                .function = 0.78e-9,
+                                .launch = 5e-6}};
+  const TransformerConfig config = with_defaults({.layers = 4,
+                                                  .hidden = 256,
+                                                  .heads = 4,
+                                                  .vocabulary = 2048,
+                                                  .sequence_length = 256,
+                                                  .attention_dropout = 0.1,
+                                                  .hidden_dropout = 0.1});
+  const StepModel model(config, xeon, tutti_runtime(Precision::kF32), 16);
+  double before = 0;
+  for (const auto& [text, milliseconds] : {std::pair("dp=2,mbs=4", 469.0),
+                                           {"cp=2,mbs=16", 559},
+                                           {"cp=2,mbs=2", 604},
+                                           {"dp=2,mbs=2,recompute=full", 658},
+                                           {"cp=2,mbs=16,recompute=full", 715}}) {
+    const double seconds = model.exact(parse_parallel_plan(text).or_throw()).step();
+    EXPECT_NEAR(seconds * 1e3 / milliseconds, 1, 0.2) << text;
+    EXPECT_GT(seconds, before) << text;
+    before = seconds;
+  }
+}
+
 TEST(GroupPlaces, CountTheGroupsThatShareCards) {
   const auto place = [](int stride, int size) {
     const GroupPlace found = place_of(8, stride, size);
