@@ -110,10 +110,12 @@ std::string today() {
 
 // A rank of the job. Rank 0 prints the file.
 Status measure(const Texts& texts) {
+  constexpr int kRounds = 2;
   const std::vector<bench::ProductShape> shapes = TUTTI_TRY(shapes_of(texts.shapes));
   const Group world = TUTTI_TRY(try_init());
   bench::MachineMeasure measured = TUTTI_TRY(bench::measure_machine(
-      world, shapes, [](const std::string& part) { std::fprintf(stderr, "tutti plan measure: %s\n", part.c_str()); }));
+      world, shapes, [](const std::string& part) { std::fprintf(stderr, "tutti plan measure: %s\n", part.c_str()); },
+      kRounds));
   if (world.rank() != 0) return {};
   measured.cluster.name = texts.name.empty() ? host_name() : texts.name;
   std::vector<std::string> comments = {"measured by tutti " TUTTI_VERSION " on " + today()};

@@ -421,6 +421,7 @@ Status calibrate(const TrainCommand& command, const TrainQuestion& question) {
        {std::tuple("share of the peak", question.cluster.device.share, cluster.device.share),
         {"start of a product", question.cluster.device.product_start, cluster.device.product_start},
         {"stream bandwidth", question.cluster.device.stream_bandwidth, cluster.device.stream_bandwidth},
+        {"function", question.cluster.device.function, cluster.device.function},
         {"launch", question.cluster.device.launch, cluster.device.launch},
         {"start of a collective", question.cluster.network.start, cluster.network.start},
         {"bandwidth inside", question.cluster.network.inside.bandwidth, cluster.network.inside.bandwidth},

@@ -75,7 +75,8 @@ double slowest(const Group& world, double seconds) { return all_reduce(world, se
 
 class Measuring {
  public:
-  Measuring(const Group& world, std::function<void(const std::string&)> say) : world_(world), say_(std::move(say)) {}
+  Measuring(const Group& world, std::function<void(const std::string&)> say, int rounds)
+      : world_(world), say_(std::move(say)), rounds_(rounds) {}
 
   Result<MachineMeasure> run(const std::vector<ProductShape>& shapes) {
     find_nodes();
@@ -135,13 +136,31 @@ class Measuring {
     }
   }
 
-  // Seconds of a product on this rank: the least mean of some batches, since whatever disturbs them only adds to it.
-  static double time_product(const std::function<void()>& multiply, int calls, int least_batches) {
-    constexpr int kMostBatches = 8;
+  // Lowers `alone`, the seconds of a product on rank 0 by itself, and `together`, on this rank while all ranks of a
+  // host multiply. They take turns with each product, so that no rank waits for most of the time: the monitor of the
+  // job would report rank 0 as slow.
+  void time_product(const std::function<void()>& multiply, double& alone, double& together) const {
+    constexpr double kBatch = 3e-3;  // seconds
+    int calls = 0;                   // of a batch
+    if (world_.rank() == 0) {
+      const ComputeClock clock(threads());
+      multiply();
+      calls = int(std::clamp(kBatch / clock.seconds(), 1.0, 10000.0));
+      alone = std::min(alone, least_of_batches(multiply, calls));
+    } else {
+      alone = 0;
+    }
+    if (ranks_of_[0].size() == 1) return;
+    broadcast(world_, std::span(&calls, 1));
+    together = std::min(together, least_of_batches(multiply, calls));
+  }
+  // The least mean of some batches, since whatever disturbs them only adds to it.
+  static double least_of_batches(const std::function<void()>& multiply, int calls) {
+    constexpr int kLeastBatches = 3, kMostBatches = 8;
     constexpr double kEnough = 25e-3;
     double least = 1e30;
     const ComputeClock all(threads());
-    for (int batch = 0; batch < least_batches || (batch < kMostBatches && all.seconds() < kEnough); ++batch) {
+    for (int batch = 0; batch < kLeastBatches || (batch < kMostBatches && all.seconds() < kEnough); ++batch) {
       const ComputeClock clock(threads());
       for (int call = 0; call < calls; ++call) multiply();
       least = std::min(least, clock.seconds() / calls);
@@ -150,8 +169,6 @@ class Measuring {
   }
 
   void measure_products(const ProductLibrary& library, const std::vector<ProductShape>& shapes) {
-    constexpr double kBatch = 3e-3;  // seconds
-    constexpr int kBatches = 5;
     constexpr int kWarmUp = 64;
     // Consecutive calls have other operands, as in a training, so that they come from beyond a core's own caches.
     constexpr std::size_t kApart = 4 << 20;  // numbers, 16 MiB
@@ -167,34 +184,23 @@ class Measuring {
     std::vector<float> out(most_out);
     library.multiply(ProductKind::kForward, kWarmUp, kWarmUp, kWarmUp, a.data(), b.data(),
                      out.data());  // starts threads
-    const int here = int(ranks_of_[0].size());
     say(fmt::format("matrix products of {} shapes, 3 kinds", shapes.size()));
-    // One rank and all ranks take turns with each product, so that no rank waits for most of the time: the monitor of
-    // the job would report rank 0 as slow.
-    std::vector<double> alone, together;
-    for (const ProductShape& shape : shapes) {
-      for (const ProductKind kind : kKinds) {
-        const ProductSizes sizes = sizes_of(kind, shape.m, shape.n, shape.k);
-        const std::size_t sets = kApart / (sizes.a + sizes.b + sizes.out) + 1;
-        std::size_t set = 0;
-        const auto multiply = [&] {
-          library.multiply(kind, shape.m, shape.n, shape.k, &a[set * sizes.a], &b[set * sizes.b],
-                           &out[set * sizes.out]);
-          set = (set + 1) % sets;
-        };
-        int calls = 0;  // of a batch
-        if (world_.rank() == 0) {
-          const ComputeClock clock(threads());
-          multiply();
-          calls = int(std::clamp(kBatch / clock.seconds(), 1.0, 10000.0));
-          alone.push_back(time_product(multiply, calls, kBatches));
-        } else {
-          alone.push_back(0);
+    std::vector<double> alone(std::size(kKinds) * shapes.size(), 1e30), together = alone;
+    for (int round = 0; round < rounds_; ++round) {
+      std::size_t at = 0;
+      for (const ProductShape& shape : shapes)
+        for (const ProductKind kind : kKinds) {
+          const ProductSizes sizes = sizes_of(kind, shape.m, shape.n, shape.k);
+          const std::size_t sets = kApart / (sizes.a + sizes.b + sizes.out) + 1;
+          std::size_t set = 0;
+          const auto multiply = [&] {
+            library.multiply(kind, shape.m, shape.n, shape.k, &a[set * sizes.a], &b[set * sizes.b],
+                             &out[set * sizes.out]);
+            set = (set + 1) % sets;
+          };
+          time_product(multiply, alone[at], together[at]);
+          ++at;
         }
-        if (here == 1) continue;
-        broadcast(world_, std::span(&calls, 1));
-        together.push_back(time_product(multiply, calls, kBatches));
-      }
     }
     const auto add = [&](std::vector<double>& seconds, int busy) {
       all_reduce(world_, std::span(seconds), ReduceOp::kMax);
@@ -204,7 +210,7 @@ class Measuring {
           cluster().device.products.push_back({kind, shape.m, shape.n, shape.k, busy, rounded(seconds[at++])});
     };
     add(alone, 1);
-    if (here > 1) add(together, here);
+    if (const int here = int(ranks_of_[0].size()); here > 1) add(together, here);
     double least = 1e30;
     for (const ProductTime& product : cluster().device.products) {
       if (product.busy > 1) continue;
@@ -443,6 +449,7 @@ class Measuring {
   static constexpr int kLongMessages = 8;
   const Group& world_;
   std::function<void(const std::string&)> say_;
+  int rounds_;
   std::vector<std::vector<int>> ranks_of_;  // by host
   MachineMeasure result_;
 };
@@ -460,8 +467,8 @@ std::vector<ProductShape> usual_shapes() {
 }
 
 Result<MachineMeasure> measure_machine(const Group& world, const std::vector<ProductShape>& shapes,
-                                       const std::function<void(const std::string&)>& say) {
-  return Measuring(world, say).run(shapes);
+                                       const std::function<void(const std::string&)>& say, int rounds) {
+  return Measuring(world, say, rounds).run(shapes);
 }
 
 }  // namespace tutti::bench

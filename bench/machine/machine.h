@@ -25,12 +25,13 @@ struct MachineMeasure {
   std::vector<std::string> comments;
 };
 
-// Collective; takes about 20 s. Each product is timed on rank 0 while the other ranks wait, and, if rank 0 shares its
-// host, on all ranks at once, of which the slowest counts. Links: messages of the first two ranks of a host, and of the
-// first rank of host 0 with that of each other host, of which the slowest counts. The bandwidth inside a host is that
-// of its all_reduce. `say` is called on rank 0 before each part. All ranks return the same. kNotFound: a rank has no
-// BLAS.
+// Collective; takes about 10 s a round. Each product is timed on rank 0 while the other ranks wait, and, if rank 0
+// shares its host, on all ranks at once, of which the slowest counts. Links: messages of the first two ranks of a host,
+// and of the first rank of host 0 with that of each other host, of which the slowest counts. The bandwidth inside a
+// host is that of its all_reduce. `say` is called on rank 0 before each part. Products are timed in `rounds`, one after
+// another, of which the fastest counts: another program that disturbs one of them seldom disturbs them all. All ranks
+// return the same. kNotFound: a rank has no BLAS.
 Result<MachineMeasure> measure_machine(const Group& world, const std::vector<ProductShape>& shapes,
-                                       const std::function<void(const std::string&)>& say);
+                                       const std::function<void(const std::string&)>& say, int rounds = 1);
 
 }  // namespace tutti::bench
