@@ -157,7 +157,7 @@ class Measuring {
   // The least mean of some batches, since whatever disturbs them only adds to it.
   static double least_of_batches(const std::function<void()>& multiply, int calls) {
     constexpr int kLeastBatches = 3, kMostBatches = 8;
-    constexpr double kEnough = 25e-3;
+    constexpr double kEnough = 15e-3;
     double least = 1e30;
     const ComputeClock all(threads());
     for (int batch = 0; batch < kLeastBatches || (batch < kMostBatches && all.seconds() < kEnough); ++batch) {
