@@ -210,6 +210,7 @@ Result<int> examine_over_ssh(const launch::HostList& hosts, const Texts& texts) 
   ssh.options = TUTTI_TRY(options_there(texts, !hosts.ranks.empty()));
   ssh.folder = "/";
   ssh.master_address = texts.master_address;
+  ssh.iface = network_of(texts);
   ssh.variables["TUTTI_SECRET"] = TUTTI_TRY(secret_text(texts.secret_file, texts.insecure));
   ssh.patience = TUTTI_TRY(duration("--timeout", texts.timeout));
   bool anybody = true;

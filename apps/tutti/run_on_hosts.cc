@@ -150,6 +150,7 @@ Result<int> run_on_hosts(const launch::HostList& hosts, const RunTexts& texts, c
   options.log_dir = job.output.log_dir;
   options.json = job.output.json;
   options.master_address = job.master_address;
+  options.iface = job.iface;
   options.patience = job.connect_timeout;
   return launch::run_over_ssh(options);
 }

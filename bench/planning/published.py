@@ -3,6 +3,7 @@
 Rows of papers are read from the planner's unit tests, so each figure is written down once. Tables of others stay out of this project: --published
 FOLDER has those that are there.
 """
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from planning.reach import Row, check, percent, read_runs, timed, write_runs
 UNIT_TEST = comparing.ROOT / "tutti/planning/training/step_time_test.cc"
 PUBLISHED_ROW = re.compile(r'^[^"]*\{"([^"]+)", ([^{}"]+)\}[,}]', re.M)
 SEQUENCE, VOCABULARY = 2048, 51200
+PYTHON_OF_TESTS = comparing.ROOT / "build/python"
 FITTED_RUNS = 100  # of vTrain's on one node
 
 # AWS g4dn.12xlarge: 4 T4 with 16 GB, PCIe, one card of 50 Gbit/s. Published peaks, of which a share is assumed.
@@ -206,14 +208,29 @@ def published(planner):
     return [*rows, highs(planner)]
 
 
+def pythons_with_highs(planner):
+    """Those that are named; else the one of ./run-tests, which is made if it is not there."""
+    named = planner.given.python or [python for python in [os.environ.get("TUTTI_PYTHON")] if python]
+    if named:
+        return named
+    comparing.note("making the Python of the tests, with highspy")
+    made = subprocess.run([comparing.ROOT / "scripts/python-for-tests", PYTHON_OF_TESTS], capture_output=True, text=True, timeout=600)
+    comparing.note("")
+    if made.returncode != 0:
+        sys.stderr.write("".join(made.stderr.splitlines(keepends=True)[-1:]))
+    return [PYTHON_OF_TESTS / "bin/python"]
+
+
 def highs(planner):
     """The plans of blocks against HiGHS: tests/planning/highs_test.py."""
     what, cases = "equals HiGHS on 50 cases", planner.build / "bin/block_cases"
-    script = [comparing.ROOT / "tests/planning/highs_test.py", cases, "50"]
-    for python in [sys.executable, *comparing.USUAL_PYTHONS, *(planner.given.python or [])]:
-        if not cases.exists():
-            return Row(what, f"{cases} is not built", "equal", None)
-        done = subprocess.run([python, *map(str, script)], capture_output=True, text=True, timeout=1200)
+    if not cases.exists():
+        return Row(what, f"{cases} is not built", "equal", None)
+    for python in pythons_with_highs(planner):
+        try:
+            done = subprocess.run([python, comparing.ROOT / "tests/planning/highs_test.py", cases, "50"], capture_output=True, text=True, timeout=1200)
+        except OSError as trouble:
+            return Row(what, f"{python}: {trouble.strerror}", "equal", None)
         if done.returncode != 77:
             return Row(what, done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "it fails", "equal", done.returncode == 0)
     return Row(what, "highspy is missing: --python names a Python that has it", "equal", None)

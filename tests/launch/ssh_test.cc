@@ -47,6 +47,16 @@ TEST(OnHosts, TwoNodesByAShellThatIsGiven) {
   EXPECT_THAT(ended.err, HasSubstr("ranks 1-2  on "));
 }
 
+// The address that ssh reports is in another network.
+TEST(OnHosts, TheInterfaceThatIsGivenHasTheAddressOfTheJob) {
+  const Folder folder;
+  const std::string rsh = script(folder, "export SSH_CONNECTION='203.0.113.9 1 127.0.0.1 22'; exec sh -c \"$2\"");
+  const Ended ended = run({"run", "-q", "--ssh", rsh, "-H", "a:1,b:1", "--iface", "lo", "--connect-timeout", "20s",
+                           worker(), "env", "MASTER_ADDR"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] MASTER_ADDR=127.0.0.1\n"), HasSubstr("[1] MASTER_ADDR=127.0.0.1\n")));
+}
+
 // What this end says, what comes from ssh itself, and what the hosts say before they have met: all are objects.
 TEST(OnHosts, AllLinesAreJsonOnRequest) {
   const Folder folder;

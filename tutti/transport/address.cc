@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -50,30 +51,25 @@ int look_up(const Address& address, int flags, AddressList& list) {
   return code;
 }
 
-struct InterfaceAddress {
-  std::string interface;
-  std::string host;
-  bool is_link_local = false;  // IPv6 only
-};
+// The bytes of a numeric address, 4 or 16; empty for anything else.
+std::vector<unsigned char> bytes_of(const std::string& host) {
+  const auto address = to_socket_address(Address{.host = host});
+  if (!address.ok()) return {};
+  const auto bytes = [](const auto& field) {
+    const auto* begin = reinterpret_cast<const unsigned char*>(&field);
+    return std::vector<unsigned char>(begin, begin + sizeof field);
+  };
+  if (address->family() == AF_INET) return bytes(reinterpret_cast<const sockaddr_in*>(address->get())->sin_addr);
+  return bytes(reinterpret_cast<const sockaddr_in6*>(address->get())->sin6_addr);
+}
 
-// The addresses of all interfaces that are up, in the system's order, which is the same after each start.
-std::vector<InterfaceAddress> interface_addresses() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, &::freeifaddrs);
-  std::vector<InterfaceAddress> all;
-  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || !(entry->ifa_flags & IFF_UP)) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress address;
-    address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&address.storage, entry->ifa_addr, address.length);
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address.get());
-    all.push_back({entry->ifa_name, from_socket_address(address).host,
-                   family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)});
+bool starts_alike(std::span<const unsigned char> a, std::span<const unsigned char> b, int bits) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; bits > 0; ++i, bits -= 8) {
+    const int mask = bits >= 8 ? 0xff : 0xff << (8 - bits) & 0xff;
+    if ((a[i] ^ b[i]) & mask) return false;
   }
-  return all;
+  return true;
 }
 
 Error bad_text(std::string_view text, const std::string& why) {
@@ -238,6 +234,39 @@ bool is_wildcard(const Address& numeric) {
   return IN6_IS_ADDR_UNSPECIFIED(&v6) || std::memcmp(&v6, kMapped, sizeof kMapped) == 0;
 }
 
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, &::freeifaddrs);
+  std::vector<InterfaceAddress> all;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || !(entry->ifa_flags & IFF_UP)) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const auto host_of = [&](const sockaddr* from) {
+      SocketAddress address;
+      address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      std::memcpy(&address.storage, from, address.length);
+      address.storage.ss_family = sa_family_t(family);  // some systems leave it out of a mask
+      return from_socket_address(address).host;
+    };
+    int prefix = 0;
+    if (entry->ifa_netmask != nullptr)
+      for (const unsigned char byte : bytes_of(host_of(entry->ifa_netmask))) prefix += std::popcount(byte);
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+    all.push_back({.interface = entry->ifa_name,
+                   .host = host_of(entry->ifa_addr),
+                   .prefix = prefix,
+                   .is_link_local = family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)});
+  }
+  return all;
+}
+
+bool in_subnet_of(const InterfaceAddress& address, const std::string& host) {
+  const auto bytes = bytes_of(host);
+  return !bytes.empty() && starts_alike(bytes_of(address.host), bytes, address.prefix);
+}
+
 std::vector<std::string> local_addresses() {
   std::vector<std::string> outward, loopback;
   for (const InterfaceAddress& here : interface_addresses()) {
@@ -262,27 +291,6 @@ namespace {
 
 bool is_v6(const InterfaceAddress& address) { return address.host.find(':') != std::string::npos; }
 
-// The bytes of a numeric address, 4 or 16; empty for anything else.
-std::vector<unsigned char> bytes_of(const std::string& host) {
-  const auto address = to_socket_address(Address{.host = host});
-  if (!address.ok()) return {};
-  const auto bytes = [](const auto& field) {
-    const auto* begin = reinterpret_cast<const unsigned char*>(&field);
-    return std::vector<unsigned char>(begin, begin + sizeof field);
-  };
-  if (address->family() == AF_INET) return bytes(reinterpret_cast<const sockaddr_in*>(address->get())->sin_addr);
-  return bytes(reinterpret_cast<const sockaddr_in6*>(address->get())->sin6_addr);
-}
-
-bool starts_alike(std::span<const unsigned char> a, std::span<const unsigned char> b, int bits) {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; bits > 0; ++i, bits -= 8) {
-    const int mask = bits >= 8 ? 0xff : 0xff << (8 - bits) & 0xff;
-    if ((a[i] ^ b[i]) & mask) return false;
-  }
-  return true;
-}
-
 Error interface_usage(std::string detail, const std::vector<InterfaceAddress>& all) {
   std::vector<std::string> texts;
   for (const InterfaceAddress& here : all) texts.push_back(here.interface + " (" + here.host + ")");
@@ -291,8 +299,9 @@ Error interface_usage(std::string detail, const std::vector<InterfaceAddress>& a
 
 }  // namespace
 
-Result<std::string> address_at(std::string_view wanted) {
-  auto all = interface_addresses();
+Result<std::string> address_at(std::string_view wanted) { return address_at(wanted, interface_addresses()); }
+
+Result<std::string> address_at(std::string_view wanted, std::vector<InterfaceAddress> all) {
   std::erase_if(all, [](const InterfaceAddress& here) { return here.is_link_local; });
   std::stable_sort(all.begin(), all.end(),
                    [](const InterfaceAddress& a, const InterfaceAddress& b) { return is_v6(a) < is_v6(b); });

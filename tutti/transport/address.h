@@ -41,10 +41,25 @@ bool is_wildcard(const Address& numeric);
 // Numeric addresses of this machine's interfaces that are up, loopback last: what "bind to one of these" lists.
 std::vector<std::string> local_addresses();
 bool is_local_address(const std::string& numeric_host);
+// An address of an interface that is up.
+struct InterfaceAddress {
+  std::string interface;
+  std::string host;
+  int prefix = 0;              // leading bits that all addresses of its subnet have
+  bool is_link_local = false;  // IPv6 only
+
+  bool operator==(const InterfaceAddress&) const = default;
+};
+// Those of this machine, in the system's order, which is the same after each start.
+std::vector<InterfaceAddress> interface_addresses();
+// Whether `host` is a numeric address in the subnet of `address`.
+bool in_subnet_of(const InterfaceAddress& address, const std::string& host);
 // The numeric address of the interface of that name ("eth1"), or the one in that subnet ("10.0.0.0/8"): for machines
 // with several networks. IPv4 before IPv6, and never a link-local one, which means nothing without a scope. kUsage
 // lists this machine's interfaces and addresses.
 Result<std::string> address_at(std::string_view interface_or_subnet);
+// Likewise among the addresses of another machine.
+Result<std::string> address_at(std::string_view interface_or_subnet, std::vector<InterfaceAddress> all);
 // The interface over which this machine reaches `host`, a name or a number: "eth0". For an address of this machine,
 // the interface that has it. Empty: no route, or only loopback.
 std::string interface_towards(const std::string& host);

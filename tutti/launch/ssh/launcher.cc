@@ -28,8 +28,8 @@
 #include "tutti/launch/output/console.h"
 #include "tutti/launch/output/lines.h"
 #include "tutti/launch/process.h"
+#include "tutti/launch/ssh/master_address.h"
 #include "tutti/launch/ssh/ssh.h"
-#include "tutti/transport/address.h"
 #include "tutti/version.h"
 
 namespace tutti::launch {
@@ -81,7 +81,7 @@ class SshLauncher {
   Status give_up(Session& session, Error why) const;
   Status too_late(const std::vector<std::string>& missing, Deadline deadline);
   Status drop_unreached();
-  std::string master_address() const;
+  Status choose_address();
   Status instruct_all();
   Status instruct(const Session& session, std::string_view line, Deadline deadline);
   Instructions instructions_for(int node) const;
@@ -108,6 +108,7 @@ class SshLauncher {
   std::optional<Signals> signals_;
   std::vector<Session> sessions_;
   std::vector<std::string> more_options_;  // from go_without()
+  std::string master_address_;
   bool instructed_ = false, early_end_told_ = false;
   int user_signal_ = 0;
   int asked_for_the_end_ = 0;  // how often
@@ -121,6 +122,7 @@ Result<int> SshLauncher::run() {
   if (ready) ready = await_greetings();
   if (ready) ready = check_greetings();
   if (ready) ready = drop_unreached();
+  if (ready) ready = choose_address();
   if (ready) ready = instruct_all();
   if (!ready) {
     end_all();
@@ -268,17 +270,13 @@ Status SshLauncher::check_greetings() {
   return {};
 }
 
-// The address at which ssh reached the first host. If that is this host's own loopback, the others reach this host at
-// another address: the one from which ssh came to them.
-std::string SshLauncher::master_address() const {
-  if (!options_.master_address.empty()) return options_.master_address;
-  const std::string& first = sessions_.front().greeting->address;
-  if (!first.empty() && !transport::is_loopback({.host = first})) return first;
-  for (const Session& session : sessions_) {
-    const std::string& seen = session.greeting->from;
-    if (!seen.empty() && !transport::is_loopback({.host = seen})) return seen;
-  }
-  return "127.0.0.1";
+Status SshLauncher::choose_address() {
+  master_address_ = options_.master_address;
+  if (!master_address_.empty()) return {};
+  std::vector<GreetedHost> hosts;
+  for (const Session& session : sessions_) hosts.push_back({.name = session.host, .greeting = *session.greeting});
+  master_address_ = TUTTI_TRY(master_address_of(hosts, options_.iface));
+  return {};
 }
 
 Instructions SshLauncher::instructions_for(int node) const {
@@ -296,7 +294,7 @@ Instructions SshLauncher::instructions_for(int node) const {
   add({"--master-port", std::to_string(first.master_port), "--store-port", std::to_string(first.store_port)});
   add(options_.options);
   add(more_options_);
-  add({"--master-addr", master_address(), "--nnodes", std::to_string(sessions_.size()), "--node-rank",
+  add({"--master-addr", master_address_, "--nnodes", std::to_string(sessions_.size()), "--node-rank",
        std::to_string(node)});
   if (!options_.program.empty()) add({"--"});
   add(options_.program);

@@ -37,7 +37,11 @@ constexpr auto kLastLineLimit = std::chrono::seconds(5);       // for the sessio
 constexpr auto kInstructionsLimit = std::chrono::minutes(10);  // other hosts may not have sent their greeting yet
 
 Greeting greeting() {
-  Greeting mine{.version = TUTTI_VERSION, .host = host_name(), .address = {}, .from = {}};
+  Greeting mine{.version = TUTTI_VERSION,
+                .host = host_name(),
+                .address = {},
+                .from = {},
+                .addresses = transport::interface_addresses()};
   // "CLIENT PORT SERVER PORT", from sshd
   const auto words = split(env("SSH_CONNECTION").value_or(""), ' ');
   if (words.size() == 4) mine.from = words[0], mine.address = words[2];

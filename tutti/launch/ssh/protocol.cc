@@ -23,6 +23,24 @@ std::optional<int> port_of(const Json& json) {
   return json.get<int>();
 }
 
+Json json_of(const std::vector<transport::InterfaceAddress>& addresses) {
+  Json list = Json::array();
+  for (const auto& [interface, host, prefix, is_link_local] : addresses)
+    list.push_back({{"interface", interface}, {"host", host}, {"prefix", prefix}, {"link_local", is_link_local}});
+  return list;
+}
+
+// Another version, which greets with other fields, may have none.
+std::vector<transport::InterfaceAddress> addresses_of(const Json& greeting) {
+  std::vector<transport::InterfaceAddress> addresses;
+  for (const Json& json : greeting.value("addresses", Json::array()))
+    addresses.push_back({.interface = json.at("interface"),
+                         .host = json.at("host"),
+                         .prefix = json.at("prefix"),
+                         .is_link_local = json.at("link_local")});
+  return addresses;
+}
+
 }  // namespace
 
 std::string encode(const Greeting& greeting) {
@@ -31,7 +49,8 @@ std::string encode(const Greeting& greeting) {
                                        {"address", greeting.address},
                                        {"from", greeting.from},
                                        {"master_port", greeting.master_port},
-                                       {"store_port", greeting.store_port}});
+                                       {"store_port", greeting.store_port},
+                                       {"addresses", json_of(greeting.addresses)}});
 }
 
 std::optional<Greeting> parse_greeting(std::string_view line) {
@@ -46,7 +65,8 @@ std::optional<Greeting> parse_greeting(std::string_view line) {
                     .address = json.at("address"),
                     .from = json.at("from"),
                     .master_port = *master_port,
-                    .store_port = *store_port};
+                    .store_port = *store_port,
+                    .addresses = addresses_of(json)};
   } catch (const Json::exception&) {
     return std::nullopt;
   }

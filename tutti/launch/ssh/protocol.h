@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/transport/address.h"
 
 namespace tutti::launch {
 
@@ -21,6 +22,7 @@ struct Greeting {
   std::string from;     // the address of the ssh launcher, as this node sees it; empty: not by ssh
   int master_port = 0;  // two ports that are free there
   int store_port = 0;
+  std::vector<transport::InterfaceAddress> addresses;  // of its interfaces
 
   bool operator==(const Greeting&) const = default;
 };

@@ -7,8 +7,14 @@ namespace tutti::launch {
 namespace {
 
 TEST(SshProtocol, AGreetingSurvivesAndNoiseIsNone) {
-  const Greeting greeting{
-      .version = "1.2", .host = "b", .address = "10.0.0.2", .from = "10.0.0.1", .master_port = 4, .store_port = 5};
+  const Greeting greeting{.version = "1.2",
+                          .host = "b",
+                          .address = "10.0.0.2",
+                          .from = "10.0.0.1",
+                          .master_port = 4,
+                          .store_port = 5,
+                          .addresses = {{.interface = "eth0", .host = "10.0.0.2", .prefix = 24},
+                                        {.interface = "eth0", .host = "fe80::1", .prefix = 64, .is_link_local = true}}};
   EXPECT_EQ(parse_greeting(encode(greeting)), greeting);
   for (const char* noise :
        {"", "Welcome to b!", "TUTTI-NODE ", "TUTTI-NODE {", "TUTTI-NODE []", "TUTTI-NODE {\"host\": 1}"})

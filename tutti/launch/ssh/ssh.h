@@ -31,7 +31,8 @@ struct SshOptions {
   std::vector<std::string> options;              // its options, the same on all hosts
   std::vector<std::string> program;              // and its arguments; empty: the command takes none
   std::string folder;                            // the working directory on each host
-  std::string master_address;                    // empty: the address at which ssh reaches the first host
+  std::string master_address;                    // empty: master_address_of() decides
+  std::string iface;                             // the network of the job; empty: the one of ssh
   std::map<std::string, std::string> variables;  // for the launcher on each host, the secret among them
   Duration patience = std::chrono::minutes(5);   // for all hosts to answer
 

@@ -7,8 +7,8 @@
 //   sum the gradients of MLPs and of replicated tables      averages
 //   step the rows of my tables and the MLPs                 optimizer
 //
-// Lookups and steps of rows take the bytes that tables/planner.h counts, at the bandwidth of a rank. Where all ranks
-// are on one node an owner writes pooled rows into the memory of their reader, so the exchange is two barriers.
+// Lookups and steps of rows take what table_time.h says. Where all ranks are on one node an owner writes pooled rows
+// into the memory of their reader, so the exchange is two barriers.
 #include "tutti/planning/training/recommendation_plan.h"
 
 #include <fmt/format.h>
@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "tutti/base/text.h"
+#include "tutti/planning/training/table_time.h"
 
 namespace tutti {
 namespace {
@@ -74,8 +75,30 @@ double exchange_time(const Cluster& cluster, const std::vector<double>& sent) {
          std::max(inside, most / (network.cards * network.between.bandwidth));
 }
 
+// What the tables take of a step: the rank that has most to do, and what every rank does for its samples.
+planning::TableTime tables_time(const RecommendationModel& model, const Cluster& cluster, const PlannerOptions& tables,
+                                const TablePlacement& placement) {
+  std::vector<double> forward(static_cast<std::size_t>(tables.ranks)), backward(forward);
+  planning::TableTime time;
+  for (std::size_t t = 0; t < model.tables.size(); ++t) {
+    const TablePlacement::Table& placed = placement.tables[t];
+    for (const TableShard& shard : placed.shards) {
+      const planning::TableTime part = planning::time_of_part(cluster, model.tables[t], placed.sharding, shard, tables);
+      forward[std::size_t(shard.rank)] += part.forward;
+      backward[std::size_t(shard.rank)] += part.backward;
+    }
+    const planning::TableTime reader = planning::time_of_reader(cluster, model.tables[t], placed, tables);
+    time.forward += reader.forward;
+    time.backward += reader.backward;
+  }
+  time.forward += *std::max_element(forward.begin(), forward.end());
+  time.backward += *std::max_element(backward.begin(), backward.end());
+  return time;
+}
+
 RecommendationTime time_of(const RecommendationModel& model, const Cluster& cluster, int batch,
-                           const RecommendationOptions& options, const PlacementCost& cost) {
+                           const RecommendationOptions& options, const PlacementCost& cost,
+                           const planning::TableTime& tables) {
   const auto most = [](const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); };
   const int ranks = cluster.devices();
   const double samples = double(batch) / ranks, slower = planning::crowding(cluster);
@@ -85,11 +108,10 @@ RecommendationTime time_of(const RecommendationModel& model, const Cluster& clus
   const auto stream = [&](double bytes, double calls) {
     return slower * planning::element_time(cluster.device, {.bytes = bytes, .calls = calls});
   };
-  RecommendationTime time{
-      .dense = bottom.forward + bottom.backward + top.forward + top.backward,
-      .lookups = stream(most(cost.bytes_forward), 0),
-      .optimizer = stream(most(cost.bytes_backward), 0) +
-                   stream(parameters * model.number * (3 + 2 * model.dense_state), planning::kUpdateKernels)};
+  RecommendationTime time{.dense = bottom.forward + bottom.backward + top.forward + top.backward,
+                          .lookups = tables.forward,
+                          .optimizer = tables.backward + stream(parameters * model.number * (3 + 2 * model.dense_state),
+                                                                planning::kUpdateKernels)};
   if (ranks == 1) return time;
   const planning::GroupPlace all = planning::place_of_all(cluster);
   const auto sum_time = [&](double bytes) {
@@ -106,7 +128,7 @@ RecommendationTime time_of(const RecommendationModel& model, const Cluster& clus
   time.rows_back = planning::exposed_time(cluster, exchange, bottom.backward);
   time.averages = planning::exposed_sum(cluster, planning::ClusterVerb::kAllReduce, parameters * model.number,
                                         bottom.backward + top.backward);
-  // On one node the bytes of replicated tables are among those that are moved.
+  // On one node the bytes of replicated tables are among those of the optimizer.
   if (cost.bytes_reduced > 0) time.averages += sum_time(sends ? cost.bytes_reduced : 8);
   return time;
 }
@@ -134,16 +156,16 @@ RankedPlacement ranked(const RecommendationModel& model, const Cluster& cluster,
   RankedPlacement plan;
   plan.name = name;
   plan.placement = placement;
-  plan.time = time_of(model, cluster, batch, options, cost);
+  plan.time = time_of(model, cluster, batch, options, cost, tables_time(model, cluster, tables, placement));
   plan.imbalance = cost.imbalance;
   tables.state_numbers_a_column = tables.state_numbers_a_row = 0;
   const std::vector<std::int64_t> rows = cost_of(placement, model.tables, tables).bytes_kept;
   std::vector<double> lookups(static_cast<std::size_t>(ranks));  // of a rank, in a batch
   for (std::size_t t = 0; t < model.tables.size(); ++t)
     for (const TableShard& shard : placement.tables[t].shards) {
-      const bool everywhere = placement.tables[t].sharding == TableSharding::kReplicated;
-      const double share = everywhere ? 1.0 / ranks : double(shard.rows.size()) / double(model.tables[t].rows);
-      lookups[std::size_t(shard.rank)] += share * batch * model.tables[t].lookups;
+      const double mine = planning::lookups_of_part(model.tables[t], placement.tables[t].sharding, shard, tables);
+      lookups[std::size_t(shard.rank)] += mine;
+      plan.lookups += mine;
     }
   for (std::size_t rank = 0; rank < std::size_t(ranks); ++rank) {
     RecommendationMemory memory = dense_memory(model, ranks, batch);
@@ -291,8 +313,12 @@ std::string why_slower(const RankedPlacement& best, const RankedPlacement& other
     if (theirs[i].second - ours[i].second > theirs[worst].second - ours[worst].second) worst = i;
   const std::string part = theirs[worst].first;
   std::string cause;
-  if (part == "lookups" || part == "optimizer")
-    cause = fmt::format("its busiest rank moves {:.2f} times the mean", other.imbalance);
+  if (part == "lookups" || part == "optimizer") {
+    if (other.lookups > 1.01 * best.lookups)
+      cause = fmt::format("its ranks look up {:.2f} times as many rows", other.lookups / best.lookups);
+    else if (other.imbalance > 1.01)
+      cause = fmt::format("its busiest rank moves {:.2f} times the mean", other.imbalance);
+  }
   if (part == "rows out" || part == "rows back") cause = "more pooled rows are sent to other ranks";
   if (part == "averages") cause = "gradients of whole tables are summed";
   return fmt::format("{:+.1f} %, {} {}: {} more in {}{}{}", 100 * more / best.time.step(), seconds_text(std::abs(more)),

@@ -31,7 +31,7 @@ void set_dense_layers(RecommendationModel& model, std::span<const std::int64_t> 
 // Seconds; the step is their sum. A rank waits for the busiest one where rows are exchanged.
 struct RecommendationTime {
   double dense = 0;      // MLPs and interaction
-  double lookups = 0;    // rows that are read and pooled, on the busiest rank
+  double lookups = 0;    // rows that are read and pooled on the busiest rank, and put together by their readers
   double rows_out = 0;   // the exchange of pooled rows that the bottom MLP does not hide
   double rows_back = 0;  // and of their gradients
   double averages = 0;   // sums of the gradients of MLPs and of replicated tables
@@ -59,6 +59,7 @@ struct RankedPlacement {
   std::vector<RecommendationMemory> memory;  // by rank
   int fullest = 0;
   double imbalance = 1;  // of the bytes that tables move: the busiest rank over the mean
+  double lookups = 0;    // rows, or parts of them, that all ranks look up for a batch
   double most_memory() const { return memory.at(std::size_t(fullest)).total(); }
 };
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <numeric>
 
 #include "tutti/planning/training/cluster_presets.h"
@@ -83,8 +84,63 @@ TEST(RecommendationPlan, ReportsWhatDoesNotFit) {
   for (const RankedPlacement& plan : plans.best) EXPECT_LE(plan.most_memory(), tables / 4);
   ASSERT_FALSE(plans.unfit.empty());
   EXPECT_EQ(plans.unfit.back().name, "replicated");
-  EXPECT_THAT(planning::why_not_fit(plans.unfit.back(), plans.limit), HasSubstr("of them buffers; another placement would help"));
+  EXPECT_THAT(planning::why_not_fit(plans.unfit.back(), plans.limit),
+              HasSubstr("of them buffers; another placement would help"));
   EXPECT_TRUE(plan_recommendation(kModel, cpus(1, 1e9), 512, {.memory = 1e6}).or_throw().best.empty());
+}
+
+// bench/planner dlrm on two cores of a Xeon, in ms a step.
+TEST(RecommendationPlan, ChoosesWhatWasMeasuredFastest) {
+  const Cluster cluster{
+      .name = "measured",
+      .nodes = {{.devices = 2, .memory = 12e9, .cores = 2}},
+      .network = {.inside = {.latency = 0, .bandwidth = 15.37e9, .overhead = 11.1e-6}},
+      .device = {
+          .peak = 0.1755e12, .share = 0.9, .product_start = 3.6e-6, .stream_bandwidth = 24.57e9, .launch = 5e-6}};
+  const auto model_with = [](const std::vector<std::int64_t>& rows, double lookups,
+                             const std::vector<std::int64_t>& bottom, std::vector<std::int64_t> top) {
+    RecommendationModel model = model_of(rows);
+    for (TableSpec& table : model.tables) table.lookups = lookups;
+    const auto vectors = std::int64_t(rows.size()) + 1;
+    top.insert(top.begin(), 64 + vectors * (vectors - 1) / 2);
+    set_dense_layers(model, bottom, vectors, 64, true, top);
+    return model;
+  };
+  const struct {
+    const char* name;
+    RecommendationModel model;
+    std::map<std::string, double> milliseconds;
+  } kMeasured[] = {
+      {"equal tables",
+       model_with(std::vector<std::int64_t>(8, 1000000), 50, {128, 64}, {128, 1}),
+       {{"row-wise", 33.6}, {"auto", 34.0}, {"count", 35.3}, {"column-wise", 43.5}}},
+      {"unequal tables",
+       model_with({2000000, 500000, 100000, 20000, 5000, 1000, 200}, 20, {128, 256, 64}, {256, 128, 1}),
+       {{"row-wise", 15.0}, {"table-wise", 15.0}, {"auto", 15.4}, {"column-wise", 17.3}, {"count", 18.1}}}};
+  for (const auto& [name, model, milliseconds] : kMeasured) {
+    const RecommendationPlans plans = plan_recommendation(model, cluster, 2048, {}).or_throw();
+    double fastest = 1e9;
+    for (const auto& [placement, measured] : milliseconds) fastest = std::min(fastest, measured);
+    ASSERT_TRUE(milliseconds.contains(plans.best.at(0).name)) << name << ": " << plans.best[0].name;
+    EXPECT_LE(milliseconds.at(plans.best[0].name), 1.05 * fastest) << name;
+    std::map<std::string, double> predicted;
+    for (const RankedPlacement& plan : plans.best) predicted[plan.name] = 1e3 * plan.time.step();
+    for (const auto& [placement, measured] : milliseconds) {
+      if (!predicted.contains(placement)) continue;  // equal to another one
+      EXPECT_NEAR(predicted[placement] / measured, 1, 0.25) << name << ", " << placement;
+    }
+    EXPECT_GT(predicted["column-wise"], predicted["row-wise"]) << name;
+  }
+}
+
+TEST(RecommendationPlan, SaysThatPartsOfColumnsAreLookedUpByAll) {
+  const RecommendationOptions options{.placements = {"table-wise", "column-wise"}};
+  const RecommendationModel model = model_of(std::vector<std::int64_t>(8, 1000000));
+  const RecommendationPlans plans = plan_recommendation(model, cpus(1, 1e9), 4096, options).or_throw();
+  ASSERT_EQ(plans.best.size(), 2u);
+  EXPECT_EQ(plans.best[0].name, "table-wise");
+  EXPECT_THAT(planning::why_slower(plans.best[0], plans.best[1]),
+              HasSubstr("more in optimizer: its ranks look up 8.00 times as many rows"));
 }
 
 TEST(RecommendationPlan, NeedsCpus) {
