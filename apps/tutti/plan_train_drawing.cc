@@ -89,13 +89,14 @@ std::string draw_grid(const TrainQuestion& question, const ParallelPlan& plan) {
   const bool is_whole = plan.devices() <= kMostDrawnRanks;
   const int ranks = is_whole ? plan.devices() : plan.devices() / plan.data;
   const Grid grid(ranks, {.tensor = plan.tensor, .pipeline = plan.pipeline, .context = plan.context});
+  const planning::NodeLayout layout(question.cluster);
   std::vector<int> node_of;
   for (int rank = 0; rank < ranks; ++rank) {
     // The replicas of a stage are between two stages, so of one replica the ranks are further apart.
     const int place = is_whole ? rank
                                : rank % (plan.tensor * plan.context) +
                                      grid.pipeline_rank(rank) * plan.tensor * plan.context * plan.data;
-    node_of.push_back(place / question.cluster.nodes[0].devices);
+    node_of.push_back(layout.node_of(place));
   }
   return draw_svg(grid, node_of,
                   is_whole ? std::string("the ranks, by node")

@@ -67,13 +67,6 @@ double exposed_time(const Cluster& cluster, double transfer, double computation)
          (is_on_cores(cluster) ? kHiddenCostOnCores : kHiddenCost) * std::min(transfer, computation);
 }
 
-GroupPlace place_of(int devices, int stride, int size) {
-  if (size == 1) return {};
-  if (std::int64_t(stride) * size <= devices) return {size, size, 1};
-  if (stride >= devices) return {size, 1, devices};
-  return {size, std::min(size, std::max(1, devices / stride)), stride};
-}
-
 double collective_time(const ClusterNetwork& network, ClusterVerb verb, const GroupPlace& place, double bytes,
                        double share) {
   if (place.size == 1) return 0;
@@ -86,15 +79,13 @@ double collective_time(const ClusterNetwork& network, ClusterVerb verb, const Gr
   const double between_hop = network.between.latency + network.between.overhead;
   const double cards = network.cards * network.between.bandwidth * share / place.at_once;
   const double inside = place.here > 1 ? passing / (network.inside.bandwidth * share) : 0;
-  return network.start + rounds * ((place.here - 1) * inside_hop + std::log2(n / place.here) * between_hop) +
+  return network.start + rounds * ((place.here - 1) * inside_hop + std::log2(place.nodes) * between_hop) +
          std::max(passing / cards, inside);
 }
 
-double message_time(const ClusterNetwork& network, int devices, int stride, int ranks, double bytes) {
-  if (std::int64_t(stride) * ranks <= devices)
-    return network.inside.latency + network.inside.overhead + bytes / network.inside.bandwidth;
-  // Of the devices of a node, the last `stride` send to the next node.
-  const double share = double(network.cards) / std::min(stride, devices);  // of a card, or several of them
+double message_time(const ClusterNetwork& network, int crossing, double bytes) {
+  if (crossing == 0) return network.inside.latency + network.inside.overhead + bytes / network.inside.bandwidth;
+  const double share = double(network.cards) / crossing;  // of a card, or several of them
   return network.between.latency + network.between.overhead + bytes / (network.between.bandwidth * share);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // How long one device computes, and how long devices of a cluster exchange data, in closed form. Seconds and bytes.
 #include "tutti/planning/training/cluster.h"
+#include "tutti/planning/training/node_layout.h"
 
 namespace tutti::planning {
 
@@ -29,22 +30,12 @@ double crowding(const Cluster& cluster);
 // What is left of a transfer behind a computation: the rest of it, and a part of what is hidden.
 double exposed_time(const Cluster& cluster, double transfer, double computation);
 
-// Where the ranks of a group are. Groups along an axis consist of ranks with a fixed stride.
-struct GroupPlace {
-  int size = 1;
-  int here = 1;     // ranks of the group on one node
-  int at_once = 1;  // groups along this axis that share the cards of a node, all at the same time
-  bool is_inside() const { return here == size; }
-};
-// Nodes of `devices` devices each.
-GroupPlace place_of(int devices, int stride, int size);
-
 enum class ClusterVerb { kAllReduce, kReduceScatter, kAllGather };
 // `bytes`: the whole vector on a rank. `share`: of the bandwidth.
 double collective_time(const ClusterNetwork& network, ClusterVerb verb, const GroupPlace& place, double bytes,
                        double share = 1);
-// A message from each of `ranks` ranks, which are `stride` apart, to the next one, while the other devices of a node
-// send theirs. If some of the messages cross nodes, such a one: the others wait for it.
-double message_time(const ClusterNetwork& network, int devices, int stride, int ranks, double bytes);
+// A message to another rank, while `crossing` devices of a node send theirs to other nodes. If some of the messages of
+// an axis cross nodes, such a one: the others wait for it. (NodeLayout::crossing)
+double message_time(const ClusterNetwork& network, int crossing, double bytes);
 
 }  // namespace tutti::planning

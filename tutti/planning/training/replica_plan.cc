@@ -161,7 +161,7 @@ GroupPlace place_of_all(const Cluster& cluster) {
   int here = ranks;
   for (const ClusterNodes& nodes : cluster.nodes)
     if (nodes.devices > 0) here = std::min(here, nodes.devices);
-  return {.size = ranks, .here = here, .at_once = 1};
+  return {.size = ranks, .here = here, .at_once = 1, .nodes = double(ranks) / here};
 }
 
 double exposed_sum(const Cluster& cluster, ClusterVerb verb, double bytes, double backward) {

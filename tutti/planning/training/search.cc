@@ -234,14 +234,7 @@ Status check_inputs(const TransformerConfig& model, const Cluster& cluster, int 
   TUTTI_TRY(check(model));
   if (global_batch < 1)
     return invalid_argument(fmt::format("a global batch of {} samples, expected 1 or more", global_batch));
-  TUTTI_TRY(check(cluster));
-  for (const ClusterNodes& nodes : cluster.nodes)
-    if (nodes.devices != cluster.nodes[0].devices)
-      return Error{.code = Code::kUnsupported,
-                   .detail = fmt::format("cluster {} has nodes of {} and of {} devices", cluster.name,
-                                         cluster.nodes[0].devices, nodes.devices),
-                   .hint = "plan for the nodes that are alike, or use as many devices of each: --devices"};
-  return {};
+  return check(cluster);
 }
 
 }  // namespace

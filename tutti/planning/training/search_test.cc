@@ -197,5 +197,22 @@ TEST(PlanTraining, RejectsClustersWithoutFigures) {
   EXPECT_EQ(error_of(cluster), "cluster small does not say how much memory a device has");
 }
 
+// 8 + 4 devices: a plan whose tensor groups stay on their nodes is found, and it is no faster than on 12 of one node.
+TEST(Plans, ForNodesOfDifferentSizes) {
+  const TransformerConfig model =
+      with_defaults({.layers = 12, .hidden = 2048, .heads = 16, .vocabulary = 32000, .sequence_length = 2048});
+  Cluster unequal = cluster_preset("a100-sxm", 1).or_throw(), one = unequal;
+  unequal.nodes.push_back(unequal.nodes[0]);
+  unequal.nodes[1].devices = 4;
+  one.nodes[0].devices = 12;
+  const PlanOptions options{.runtime = tutti_runtime(Precision::kBF16)};
+  const TrainingPlans plans = plan_training(model, unequal, 48, options).or_throw();
+  ASSERT_FALSE(plans.best.empty());
+  EXPECT_EQ(plans.best[0].plan.devices(), 12);
+  EXPECT_EQ(4 % plans.best[0].plan.tensor, 0) << to_string(plans.best[0].plan);
+  const TrainingPlans alike = plan_training(model, one, 48, options).or_throw();
+  EXPECT_GE(plans.best[0].time.step(), alike.best[0].time.step());
+}
+
 }  // namespace
 }  // namespace tutti

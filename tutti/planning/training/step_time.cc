@@ -12,6 +12,7 @@
 #include "tutti/planning/training/device_time.h"
 #include "tutti/planning/training/layer_chain.h"
 #include "tutti/planning/training/memory.h"
+#include "tutti/planning/training/node_layout.h"
 
 namespace tutti::planning {
 namespace {
@@ -88,7 +89,7 @@ struct StepModel::Costs {
   Cluster cluster;
   TrainingRuntime runtime;
   int global_batch;
-  int devices;        // of a node
+  NodeLayout nodes;
   double slower = 1;  // factor of computations, where devices outnumber the cores of a node
   mutable std::map<std::uint64_t, LayerCosts> cache{};
 
@@ -100,8 +101,8 @@ struct StepModel::Costs {
   double elements(const ElementWork& work) const { return slower * element_time(cluster.device, work); }
 
   Passes passes(const LayerWork& work, const ParallelPlan& plan, LayerCosts* recomputations) const {
-    const int busy = std::min(devices, plan.devices());
-    const GroupPlace tensor = place_of(devices, 1, plan.tensor);
+    const int busy = std::min(nodes.most(), plan.devices());
+    const GroupPlace tensor = nodes.place(1, plan.tensor);
     const double forward_sum = collective_time(cluster.network, ClusterVerb::kAllReduce, tensor, work.tensor_bytes);
     Passes passes;
     double attention = 0, attention_backward = 0, hidden = 0;
@@ -121,8 +122,9 @@ struct StepModel::Costs {
     passes.forward.tensor = work.tensor_sums * forward_sum;
     passes.input.tensor = work.tensor_sums > 0 ? work.tensor_sums * forward_sum - hidden : 0;
     if (work.context_hops > 0) {  // each hop is hidden behind the attention of the part that came before
-      const double hop = message_time(cluster.network, devices, plan.tensor, plan.context, work.context_bytes);
-      const double back = message_time(cluster.network, devices, plan.tensor, plan.context, 2 * work.context_bytes);
+      const double hop = message_time(cluster.network, nodes.crossing(plan.tensor, plan.context), work.context_bytes);
+      const double back =
+          message_time(cluster.network, nodes.crossing(plan.tensor, plan.context), 2 * work.context_bytes);
       passes.forward.context = work.context_hops * exposed(hop, attention / plan.context);
       // The gradients of keys and values go one hop further, behind nothing.
       passes.input.context = work.context_hops * exposed(back, attention_backward / plan.context) + hop;
@@ -137,7 +139,7 @@ struct StepModel::Costs {
   const LayerCosts& layer(const ParallelPlan& plan) const {
     const std::uint64_t key =
         ((std::uint64_t(plan.tensor) << 21 | std::uint64_t(plan.context)) << 21 | std::uint64_t(plan.micro_batch)) * 4 +
-        (plan.sequence_parallel ? 2 : 0) + (plan.devices() < devices ? 1 : 0);
+        (plan.sequence_parallel ? 2 : 0) + (plan.devices() < nodes.most() ? 1 : 0);
     const auto found = cache.find(key);
     if (found != cache.end()) return found->second;
     const LayerChain chain = transformer_chain(config, plan, runtime, is_on_cores(cluster));
@@ -153,10 +155,11 @@ struct StepModel::Costs {
     const double rows = double(config.sequence_length) / plan.context * plan.micro_batch;
     const double whole = rows * config.hidden * runtime.residual;
     const bool parts = plan.tensor > 1 && (plan.sequence_parallel || runtime.splits_messages);
-    double seconds = message_time(cluster.network, devices, plan.tensor * plan.context * plan.data, plan.pipeline,
-                                  parts ? whole / plan.tensor : whole);
+    double seconds =
+        message_time(cluster.network, nodes.crossing(plan.tensor * plan.context * plan.data, plan.pipeline),
+                     parts ? whole / plan.tensor : whole);
     if (parts && !plan.sequence_parallel)
-      seconds += collective_time(cluster.network, ClusterVerb::kAllGather, place_of(devices, 1, plan.tensor), whole);
+      seconds += collective_time(cluster.network, ClusterVerb::kAllGather, nodes.place(1, plan.tensor), whole);
     return seconds;
   }
 
@@ -170,7 +173,7 @@ struct StepModel::Costs {
     }
     if (plan.zero == ZeroStage::kWeights && plan.replicas() > 1) {
       // The next layer's weights are gathered, and the last one's gradients summed, while a layer computes.
-      const GroupPlace place = place_of(devices, plan.tensor, plan.replicas());
+      const GroupPlace place = nodes.place(plan.tensor, plan.replicas());
       const double parameters = parameters_of_layer(config, plan.tensor);
       const double gather = collective_time(cluster.network, ClusterVerb::kAllGather, place,
                                             parameters * runtime.parameters.weights, runtime.gather_share);
@@ -214,7 +217,7 @@ struct StepModel::Costs {
     const ClusterNetwork& network = cluster.network;
     double seconds = 0;
     if (plan.replicas() > 1 && plan.zero != ZeroStage::kWeights) {
-      const GroupPlace place = place_of(devices, plan.tensor, plan.replicas());
+      const GroupPlace place = nodes.place(plan.tensor, plan.replicas());
       const double parameters = parameters_of_rank(config, plan, pipeline_rank);
       const double bytes = parameters * runtime.sent_gradient;
       double sum = plan.zero == ZeroStage::kNone ? collective_time(network, ClusterVerb::kAllReduce, place, bytes)
@@ -233,7 +236,7 @@ struct StepModel::Costs {
     if (config.tied && plan.pipeline > 1 && plan.schedule != ScheduleKind::kZeroBubbleV && is_end) {
       const double bytes = double(config.vocabulary) * config.hidden / plan.tensor * runtime.sent_gradient;
       seconds += collective_time(network, ClusterVerb::kAllReduce,
-                                 place_of(devices, plan.tensor * plan.replicas() * (plan.pipeline - 1), 2), bytes);
+                                 nodes.place(plan.tensor * plan.replicas() * (plan.pipeline - 1), 2), bytes);
     }
     return seconds;
   }
@@ -348,13 +351,8 @@ struct StepModel::Costs {
 
 StepModel::StepModel(const TransformerConfig& config, const Cluster& cluster, const TrainingRuntime& runtime,
                      int global_batch)
-    : costs_(new Costs{config, cluster, runtime, global_batch, 1}) {
+    : costs_(new Costs{config, cluster, runtime, global_batch, NodeLayout(cluster), crowding(cluster)}) {
   TUTTI_REQUIRE(!cluster.nodes.empty(), "planner: the cluster has no nodes");
-  costs_->devices = cluster.nodes.front().devices;
-  costs_->slower = crowding(cluster);
-  for (const ClusterNodes& nodes : cluster.nodes)
-    TUTTI_REQUIRE(nodes.devices == costs_->devices, "planner: nodes of ", costs_->devices, " and of ", nodes.devices,
-                  " devices, expected the same number on each");
 }
 StepModel::~StepModel() = default;
 

@@ -163,25 +163,11 @@ TEST(StepsOnCores, AreWithinAFifthOfMeasuredOnes) {
   }
 }
 
-TEST(GroupPlaces, CountTheGroupsThatShareCards) {
-  const auto place = [](int stride, int size) {
-    const GroupPlace found = place_of(8, stride, size);
-    return std::vector<int>{found.size, found.here, found.at_once};
-  };
-  EXPECT_EQ(place(1, 8), (std::vector{8, 8, 1}));    // a node
-  EXPECT_EQ(place(2, 16), (std::vector{16, 4, 2}));  // data ranks beside tp 2: two groups on each node
-  EXPECT_EQ(place(8, 16), (std::vector{16, 1, 8}));  // beside tp 8: each device has a group of its own
-  EXPECT_EQ(place(1, 16), (std::vector{16, 8, 1}));
-}
-
 TEST(Messages, ShareTheCardsWithTheRanksThatCrossNodesToo) {
   const ClusterNetwork network{.inside = {0, 100e9, 0}, .between = {0, 10e9, 0}, .cards = 2, .start = 0};
-  const auto seconds = [&](int stride, int ranks) { return message_time(network, 8, stride, ranks, 1e9); };
-  EXPECT_DOUBLE_EQ(seconds(4, 2), 0.01);  // both on one node
-  EXPECT_DOUBLE_EQ(seconds(4, 4), 0.2);   // 4 ranks share two cards
-  EXPECT_DOUBLE_EQ(seconds(8, 2), 0.4);
-  EXPECT_DOUBLE_EQ(seconds(1, 16), 0.05);
-  EXPECT_DOUBLE_EQ(seconds(32, 4), 0.4);
+  EXPECT_DOUBLE_EQ(message_time(network, 0, 1e9), 0.01);
+  EXPECT_DOUBLE_EQ(message_time(network, 4, 1e9), 0.2);  // 4 ranks share two cards
+  EXPECT_DOUBLE_EQ(message_time(network, 1, 1e9), 0.05);
 }
 
 TEST(ProductTimes, ComeFromMeasuredProductsIfThereAreAny) {

@@ -1,0 +1,89 @@
+#include "tutti/planning/training/node_layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace tutti::planning {
+namespace {
+
+// The first rank of the group of a rank.
+int first_of_group(int rank, int stride, int size) {
+  const std::int64_t all = std::int64_t(stride) * size;
+  return int(rank / all * all) + rank % stride;
+}
+
+}  // namespace
+
+GroupPlace place_of(int devices, int stride, int size) {
+  if (size == 1) return {};
+  if (std::int64_t(stride) * size <= devices) return {size, size, 1, 1};
+  if (stride >= devices) return {size, 1, devices, double(size)};
+  const int here = std::min(size, std::max(1, devices / stride));
+  return {size, here, stride, double(size) / here};
+}
+
+NodeLayout::NodeLayout(const Cluster& cluster) {
+  int nodes = 0;
+  for (const ClusterNodes& same : cluster.nodes) {
+    most_ = std::max(most_, same.devices);
+    least_ = least_ == 0 ? same.devices : std::min(least_, same.devices);
+  }
+  if (least_ == most_) return;
+  for (const ClusterNodes& same : cluster.nodes)
+    for (int i = 0; i < same.count; ++i) node_of_.insert(node_of_.end(), std::size_t(same.devices), nodes++);
+}
+
+GroupPlace NodeLayout::place(int stride, int size) const {
+  if (node_of_.empty()) return place_of(most_, stride, size);
+  const auto [found, is_new] = places_.try_emplace({stride, size});
+  if (is_new) found->second = count(stride, size);
+  return found->second;
+}
+
+GroupPlace NodeLayout::count(int stride, int size) const {
+  const int devices = int(node_of_.size());
+  GroupPlace place{.size = size, .here = 1, .at_once = 0, .nodes = 1};
+  std::vector<int> of_group(node_of_.size());  // ranks of a group on this node, at the group's first rank
+  const auto crosses = [&](int first, int node) {
+    for (int i = 0, rank = first; i < size && rank < devices; ++i, rank += stride)
+      if (node_of_[std::size_t(rank)] != node) return true;
+    return false;
+  };
+  for (int begin = 0, end = 0; begin < devices; begin = end) {
+    const int node = node_of_[std::size_t(begin)];
+    while (end < devices && node_of_[std::size_t(end)] == node) ++end;
+    int at_once = 0;
+    for (int rank = begin; rank < end; ++rank) {
+      const int first = first_of_group(rank, stride, size);
+      if (!crosses(first, node)) continue;
+      const int here = ++of_group[std::size_t(first)];
+      place.here = std::max(place.here, here);
+      at_once += here == 1;
+    }
+    for (int rank = begin; rank < end; ++rank) of_group[std::size_t(first_of_group(rank, stride, size))] = 0;
+    place.at_once = std::max(place.at_once, at_once);
+  }
+  for (int first = 0; first < devices; ++first) {
+    if (first_of_group(first, stride, size) != first) continue;
+    int nodes = 1;
+    for (int rank = first + stride, i = 1; i < size && rank < devices; ++i, rank += stride)
+      nodes += node_of_[std::size_t(rank)] != node_of_[std::size_t(rank - stride)];
+    place.nodes = std::max(place.nodes, double(nodes));
+  }
+  return place.at_once == 0 ? GroupPlace{size, size, 1, 1} : place;
+}
+
+int NodeLayout::crossing(int stride, int size) const {
+  if (node_of_.empty()) return std::int64_t(stride) * size <= most_ ? 0 : std::min(stride, most_);
+  const int devices = int(node_of_.size());
+  int most = 0, here = 0;
+  for (int rank = 0; rank + stride < devices; ++rank) {
+    if (rank > 0 && node_of_[std::size_t(rank)] != node_of_[std::size_t(rank - 1)]) here = 0;
+    const bool is_last = rank / stride % size == size - 1;
+    if (!is_last && node_of_[std::size_t(rank)] != node_of_[std::size_t(rank + stride)]) most = std::max(most, ++here);
+  }
+  return most;
+}
+
+}  // namespace tutti::planning

@@ -1,0 +1,51 @@
+#include "tutti/planning/training/node_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tutti::planning {
+namespace {
+
+NodeLayout nodes_of(const std::vector<int>& devices) {
+  Cluster cluster;
+  for (const int here : devices) cluster.nodes.push_back({.count = 1, .devices = here});
+  return NodeLayout(cluster);
+}
+
+using Place = std::vector<double>;  // size, here, at once, nodes
+Place place(const NodeLayout& layout, int stride, int size) {
+  const GroupPlace found = layout.place(stride, size);
+  return {double(found.size), double(found.here), double(found.at_once), found.nodes};
+}
+
+TEST(NodeLayouts, EqualNodesShareCardsAmongTheGroupsOfAnAxis) {
+  const NodeLayout layout = nodes_of({8, 8, 8, 8});
+  EXPECT_EQ(place(layout, 1, 8), (Place{8, 8, 1, 1}));    // a node
+  EXPECT_EQ(place(layout, 2, 16), (Place{16, 4, 2, 4}));  // data ranks beside tp 2: two groups on each node
+  EXPECT_EQ(place(layout, 8, 4), (Place{4, 1, 8, 4}));    // beside tp 8: each device has a group of its own
+  EXPECT_EQ(place(layout, 1, 16), (Place{16, 8, 1, 2}));
+  EXPECT_EQ(layout.crossing(4, 2), 0);  // both on one node
+  EXPECT_EQ(layout.crossing(4, 4), 4);
+  EXPECT_EQ(layout.crossing(8, 2), 8);
+  EXPECT_EQ(layout.crossing(1, 16), 1);
+  EXPECT_EQ(layout.crossing(32, 4), 8);
+  EXPECT_EQ(layout.node_of(17), 2);
+}
+
+TEST(NodeLayouts, UnequalNodesCountTheGroupThatIsWorstOff) {
+  const NodeLayout layout = nodes_of({8, 4});
+  EXPECT_EQ(place(layout, 1, 4), (Place{4, 4, 1, 1}));    // no group crosses
+  EXPECT_EQ(place(layout, 1, 6), (Place{6, 4, 1, 2}));    // 6 to 11 is on both nodes
+  EXPECT_EQ(place(layout, 1, 12), (Place{12, 8, 1, 2}));  // one group of all
+  EXPECT_EQ(place(layout, 4, 3), (Place{3, 2, 4, 2}));    // 0, 4, 8 and three others
+  EXPECT_EQ(layout.crossing(4, 3), 4);
+  EXPECT_EQ(layout.crossing(1, 12), 1);
+  EXPECT_EQ(layout.crossing(1, 4), 0);
+  EXPECT_EQ(layout.node_of(8), 1);
+  EXPECT_EQ(layout.least(), 4);
+  EXPECT_EQ(layout.most(), 8);
+}
+
+}  // namespace
+}  // namespace tutti::planning
