@@ -198,7 +198,7 @@ TEST(PlanTraining, RejectsClustersWithoutFigures) {
 }
 
 // 8 + 4 devices: a plan whose tensor groups stay on their nodes is found, and it is no faster than on 12 of one node.
-TEST(Plans, ForNodesOfDifferentSizes) {
+TEST(PlanTraining, TakesNodesOfDifferentSizes) {
   const TransformerConfig model =
       with_defaults({.layers = 12, .hidden = 2048, .heads = 16, .vocabulary = 32000, .sequence_length = 2048});
   Cluster unequal = cluster_preset("a100-sxm", 1).or_throw(), one = unequal;
