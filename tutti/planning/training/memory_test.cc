@@ -198,6 +198,20 @@ TEST(TrainingMemory, IsWithinTenPercentOfMeasuredRanks) {
   }
 }
 
+TEST(TrainingMemory, CountsWhatContextRanksPassAndWhatAShardedOptimizerKeeps) {
+  const TransformerConfig config =
+      with_defaults({.layers = 8, .hidden = 640, .heads = 8, .vocabulary = 4096, .sequence_length = 256});
+  const TrainingRuntime runtime = tutti_runtime(Precision::kF32);
+  const auto buffers = [&](const char* text) {
+    const ParallelPlan plan = parse_parallel_plan(text).or_throw();
+    return memory_of_rank(config, plan, runtime, plan.microbatches(16), 0).buffers;
+  };
+  const double pair = 2 * 4.0 * 640 * 1024;  // keys and values of 1,024 rows
+  EXPECT_DOUBLE_EQ(buffers("cp=2,mbs=8") - buffers("dp=2,mbs=4"), 4 * pair);
+  const double parameters = parameters_of_rank(config, {.data = 2}, 0);
+  EXPECT_DOUBLE_EQ(buffers("dp=2,mbs=4,zero=1,overlap") - buffers("dp=2,mbs=4,zero=1"), 4 * parameters / 2);
+}
+
 // NVIDIA's plan for 512 H100 in MLPerf training v3.1. With stored scores it does not fit.
 TEST(TrainingMemory, APublishedPlanFitsWithFlashAttention) {
   const TransformerConfig config = transformer_preset("gpt3-175b").or_throw();

@@ -22,6 +22,8 @@ struct TrainingRuntime {
   double logit_at_work = 4;  // and those that the loss and its gradient need at once
   double reserved = 0;       // bytes of the process on each device, whatever the model
   double buckets = 0;        // bytes of gradients that are on their way at once, where backward hides their averages
+  // With context parallelism: pairs of keys and values, or of their gradients, that a rank sends or receives at once.
+  double passing_pairs = 0;
   ParameterBytes parameters;
   double sent_gradient = 4;       // bytes of a gradient that is averaged
   double optimizer_traffic = 36;  // bytes that an update reads and writes, for each parameter
