@@ -132,7 +132,8 @@ OptionTable table_of(TrainCommand& command) {
                  {},
                  {"--global-batch-size"}},
                 {"--runtime", "NAME", "",
-                 "tutti, megatron or deepspeed: the program that trains (tutti where nodes have cores, else megatron)",
+                 "tutti, megatron (2021), megatron-core (2023, FlashAttention) or deepspeed: the program that trains "
+                 "(tutti where nodes have cores, else megatron)",
                  text(command.runtime)},
                 {"--goal", "NAME", "time",
                  "time: the fastest step; memory: the least memory; devices: the fewest nodes for --step-time",

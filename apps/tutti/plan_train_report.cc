@@ -198,7 +198,8 @@ std::string command_text(const TrainQuestion& question, const RankedPlan& plan) 
     return fmt::format("\nrun it, with the options of the model and of the data\n  tutti run {} pretrain_gpt ... {}\n",
                        ranks_text(question.cluster), options);
   }
-  return fmt::format("\noptions of {}\n  {}\n", runtime == "megatron" ? "Megatron-LM" : "Megatron-DeepSpeed", options);
+  return fmt::format("\noptions of {}\n  {}\n", runtime.starts_with("megatron") ? "Megatron-LM" : "Megatron-DeepSpeed",
+                     options);
 }
 
 nlohmann::ordered_json plan_json(const TrainQuestion& question, const RankedPlan& plan) {

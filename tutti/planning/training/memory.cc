@@ -152,8 +152,15 @@ RankMemory memory_of_rank(const TransformerConfig& config, const ParallelPlan& p
     memory.buffers += parameters_of_layer(config, plan.tensor) *
                       (std::min<double>(runtime.whole_weights, layers) * runtime.parameters.weights +
                        std::min<double>(runtime.whole_gradients, layers + 2) * runtime.parameters.gradients);
+  // Keys and values, and their gradients: the pairs at work have a place in `working`, and those that pass do not.
+  if (plan.context > 1)
+    memory.buffers +=
+        runtime.passing_pairs * rows * runtime.element * double(config.qkv_size() - config.query_size()) / plan.tensor;
+  // A sharded optimizer averages bucket by bucket, and keeps the averages of its part beside the gradients, whose
+  // memory is not given to them.
   if (plan.overlap_gradients && plan.replicas() > 1)
-    memory.buffers += std::min(runtime.buckets, parameters * runtime.sent_gradient);
+    memory.buffers += plan.zero == ZeroStage::kNone ? std::min(runtime.buckets, parameters * runtime.sent_gradient)
+                                                    : parameters * runtime.sent_gradient / plan.replicas();
   return memory;
 }
 

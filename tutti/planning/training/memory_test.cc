@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tutti/planning/schedules/timeline.h"
+#include "tutti/planning/transformer_presets.h"
 
 namespace tutti::planning {
 namespace {
@@ -195,6 +196,34 @@ TEST(TrainingMemory, IsWithinTenPercentOfMeasuredRanks) {
       most = std::max(most, memory_of_rank(config, plan, runtime, plan.microbatches(16), rank).total());
     EXPECT_NEAR(most / (1024 * 1024) / mebibytes, 1, 0.1) << text;
   }
+}
+
+TEST(TrainingMemory, CountsWhatContextRanksPassAndWhatAShardedOptimizerKeeps) {
+  const TransformerConfig config =
+      with_defaults({.layers = 8, .hidden = 640, .heads = 8, .vocabulary = 4096, .sequence_length = 256});
+  const TrainingRuntime runtime = tutti_runtime(Precision::kF32);
+  const auto buffers = [&](const char* text) {
+    const ParallelPlan plan = parse_parallel_plan(text).or_throw();
+    return memory_of_rank(config, plan, runtime, plan.microbatches(16), 0).buffers;
+  };
+  const double pair = 2 * 4.0 * 640 * 1024;  // keys and values of 1,024 rows
+  EXPECT_DOUBLE_EQ(buffers("cp=2,mbs=8") - buffers("dp=2,mbs=4"), 4 * pair);
+  const double parameters = parameters_of_rank(config, {.data = 2}, 0);
+  EXPECT_DOUBLE_EQ(buffers("dp=2,mbs=4,zero=1,overlap") - buffers("dp=2,mbs=4,zero=1"), 4 * parameters / 2);
+}
+
+// NVIDIA's plan for 512 H100 in MLPerf training v3.1. With stored scores it does not fit.
+TEST(TrainingMemory, APublishedPlanFitsWithFlashAttention) {
+  const TransformerConfig config = transformer_preset("gpt3-175b").or_throw();
+  const ParallelPlan plan =
+      parse_parallel_plan("tp=4,sp,pp=8,schedule=interleaved,chunks=12,dp=16,mbs=1,zero=1").or_throw();
+  const auto most = [&](const TrainingRuntime& runtime) {
+    const int microbatches = plan.microbatches(2048), rank = fullest_rank(config, plan, runtime, microbatches);
+    return memory_of_rank(config, plan, runtime, microbatches, rank).total() / kGiB;
+  };
+  EXPECT_EQ(megatron_core_runtime().refusal(plan), "");
+  EXPECT_LT(most(megatron_core_runtime()), 72);
+  EXPECT_GT(most(megatron_runtime()), 80);
 }
 
 TEST(ParallelPlans, AreReadAsTheyAreWritten) {

@@ -179,6 +179,19 @@ TEST(PlanTraining, ReportsWhatDoesNotFit) {
   EXPECT_GT(plans.families[0].best.memory.total(), plans.limit);
 }
 
+// With one replica, one rank of each end has the embedding: its sum has the card of the node for itself.
+TEST(PlanTraining, ATiedEmbeddingIsSummedByItsRanksAlone) {
+  const TransformerConfig config =
+      with_defaults({.layers = 24, .hidden = 1024, .heads = 16, .vocabulary = 52224, .sequence_length = 1024});
+  const Cluster cluster = small_cluster(4, 4, 16 * kGibibyte);
+  const double bytes = 2.0 * config.vocabulary * config.hidden, card = cluster.network.between.bandwidth;
+  const auto averages = [&](const ParallelPlan& plan) {
+    return evaluate(config, cluster, 32, megatron_runtime(), plan).or_throw().time.averages;
+  };
+  EXPECT_NEAR(averages({.pipeline = 16}), bytes / card, 0.05 * bytes / card);
+  EXPECT_GT(averages({.pipeline = 4, .data = 4}), 4 * bytes / card);
+}
+
 TEST(PlanTraining, RejectsClustersWithoutFigures) {
   const TransformerConfig config =
       with_defaults({.layers = 2, .hidden = 64, .heads = 4, .vocabulary = 256, .sequence_length = 32});

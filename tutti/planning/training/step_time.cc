@@ -235,8 +235,9 @@ struct StepModel::Costs {
     const bool is_end = pipeline_rank == 0 || pipeline_rank == plan.pipeline - 1;
     if (config.tied && plan.pipeline > 1 && plan.schedule != ScheduleKind::kZeroBubbleV && is_end) {
       const double bytes = double(config.vocabulary) * config.hidden / plan.tensor * runtime.sent_gradient;
-      seconds += collective_time(network, ClusterVerb::kAllReduce,
-                                 nodes.place(plan.tensor * plan.replicas() * (plan.pipeline - 1), 2), bytes);
+      GroupPlace ends = nodes.place(plan.tensor * plan.replicas() * (plan.pipeline - 1), 2);
+      ends.at_once = std::min(ends.at_once, plan.tensor * plan.replicas());  // other ranks of the node have none
+      seconds += collective_time(network, ClusterVerb::kAllReduce, ends, bytes);
     }
     return seconds;
   }

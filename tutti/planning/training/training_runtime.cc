@@ -26,6 +26,7 @@ TrainingRuntime tutti_runtime(Precision precision) {
   // buffers of its products. A bucket has 25 MiB; one is packed while two are sent.
   runtime.reserved = 170 * kMebibyte;
   runtime.buckets = 3 * 25 * kMebibyte;
+  runtime.passing_pairs = 4;  // those of the next step and of this one, and likewise of gradients
   // The layer at work, those beside it; gradients as they come, packed, and of three layers that are sent.
   runtime.whole_weights = 3;
   runtime.whole_gradients = 5;
@@ -47,6 +48,14 @@ TrainingRuntime megatron_runtime() {
   return runtime;
 }
 
+TrainingRuntime megatron_core_runtime() {
+  TrainingRuntime runtime = megatron_runtime();
+  runtime.name = "megatron-core";
+  runtime.keeps_scores = runtime.keeps_masks = runtime.blocks_in_messages = false;
+  runtime.skips_masked = true;
+  return runtime;
+}
+
 TrainingRuntime deepspeed_runtime() {
   TrainingRuntime runtime = megatron_runtime();
   runtime.name = "deepspeed";
@@ -60,8 +69,9 @@ TrainingRuntime deepspeed_runtime() {
 Result<TrainingRuntime> training_runtime(std::string_view name, Precision precision) {
   if (name == "tutti") return tutti_runtime(precision);
   if (name == "megatron") return megatron_runtime();
+  if (name == "megatron-core") return megatron_core_runtime();
   if (name == "deepspeed") return deepspeed_runtime();
-  const std::vector<std::string> known = {"tutti", "megatron", "deepspeed"};
+  const std::vector<std::string> known = {"tutti", "megatron", "megatron-core", "deepspeed"};
   return Error{.code = Code::kUsage,
                .detail = fmt::format("there is no runtime '{}'", name),
                .hint = did_you_mean(nearest(name, known), "expected one of " + join(known, ", "))};
@@ -70,12 +80,15 @@ Result<TrainingRuntime> training_runtime(std::string_view name, Precision precis
 std::string TrainingRuntime::refusal(const ParallelPlan& plan) const {
   const bool zero_bubble = plan.schedule == ScheduleKind::kZeroBubbleH1 || plan.schedule == ScheduleKind::kZeroBubbleV;
   if (name != "tutti") {
-    if (plan.context > 1) return fmt::format("{} has no context parallelism", name);
+    if (plan.context > 1 && name != "megatron-core") return fmt::format("{} has no context parallelism", name);
+    if (plan.recompute == Recomputation::kSelective && !keeps_scores)
+      return "scores of attention are never kept, so none are recomputed";
     if (zero_bubble) return fmt::format("{} has no zero-bubble schedules", name);
     if (plan.schedule == ScheduleKind::kFillDrain) return fmt::format("{} runs 1F1B, never fill-drain", name);
     if (name == "deepspeed" && plan.chunks > 1) return "deepspeed has no interleaved schedule";
     if (name == "deepspeed" && plan.sequence_parallel) return "deepspeed has no sequence parallelism";
-    if (name == "megatron" && plan.zero > ZeroStage::kOptimizer) return "megatron shards the optimizer state only";
+    if (name.starts_with("megatron") && plan.zero > ZeroStage::kOptimizer)
+      return fmt::format("{} shards the optimizer state only", name);
     if (plan.pipeline > 1 && plan.zero > ZeroStage::kOptimizer)
       return "sharded gradients or weights do not go with a pipeline";
     if (plan.overlap_gradients) return fmt::format("{} averages gradients after the last backward", name);

@@ -22,6 +22,8 @@ struct TrainingRuntime {
   double logit_at_work = 4;  // and those that the loss and its gradient need at once
   double reserved = 0;       // bytes of the process on each device, whatever the model
   double buckets = 0;        // bytes of gradients that are on their way at once, where backward hides their averages
+  // With context parallelism: pairs of keys and values, or of their gradients, that a rank sends or receives at once.
+  double passing_pairs = 0;
   ParameterBytes parameters;
   double sent_gradient = 4;       // bytes of a gradient that is averaged
   double optimizer_traffic = 36;  // bytes that an update reads and writes, for each parameter
@@ -44,10 +46,16 @@ struct TrainingRuntime {
 TrainingRuntime tutti_runtime(Precision precision);
 // Megatron-LM of 2021 and 2022, in 16 bits: the runs of arXiv:2104.04473 and arXiv:2205.05198.
 TrainingRuntime megatron_runtime();
+// Megatron-Core and programs like it since 2023, in 16 bits: FlashAttention, no dropout, messages beside computations.
+// Of MLPerf training v3.1 these are settings of NVIDIA's GPT-3 (mlcommons/training_results_v3.1,
+// NVIDIA/benchmarks/gpt3/implementations/pytorch/conf/custom.yaml: transformer_engine, hidden_dropout and
+// attention_dropout 0, overlap_p2p_comm). Llama 3 405B was trained on 8,192 tokens without recomputation
+// (arXiv:2407.21783, section 3.3), which only attention without stored scores allows.
+TrainingRuntime megatron_core_runtime();
 // DeepSpeed of 2021, in 16 bits: the ZeRO-3 runs of arXiv:2104.04473; with Megatron's layers, those of vTrain (Bang et
 // al. 2024, arXiv:2312.12391).
 TrainingRuntime deepspeed_runtime();
-// By name: "tutti", "megatron", "deepspeed".
+// By name: "tutti", "megatron", "megatron-core", "deepspeed".
 Result<TrainingRuntime> training_runtime(std::string_view name, Precision precision);
 
 }  // namespace tutti
