@@ -17,7 +17,7 @@ import steps
 from steps import Failure, Skip
 
 TRAINERS = ["train_image", "train_dlrm", "pretrain_gpt"]
-TESTS = ["cuda_tensor_test", "gpu_layers_test", "gpu_training_test", "gpu_gpt_test", "gpu_trainers_test"]
+TESTS = ["cuda_tensor_test", "gpu_layers_test", "gpu_training_test", "gpu_sums_test", "gpu_gpt_test", "gpu_trainers_test"]
 RANKS_ON_ONE_GPU = [1, 2, 4]
 # Variables that another launcher may have left here. Ranks that are started would take them for theirs.
 STALE = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|MASTER_ADDR|MASTER_PORT|GTEST_FILTER|TUTTI_.*|"

@@ -133,7 +133,7 @@ Status Paths::open_nccl(Deadline deadline) {
     if (rank() == 0)
       log::info(ranks_words(ranks) + " of group " + spec_.name + " compute on one GPU (" +
                 gpu.substr(gpu.rfind(' ') + 1) +
-                "), which NCCL refuses: calls on GPU memory are staged through the CPU");
+                "), which NCCL refuses: calls on GPU memory do not use it");
     return {};
   }
   const cuda::OnDevice current(*setup.cuda, setup.device);
