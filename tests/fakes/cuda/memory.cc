@@ -46,7 +46,8 @@ Memory& memory() {
 }
 
 Memory::Memory()
-    : file_(make_file()),
+    : process_(::getpid()),
+      file_(make_file()),
       pointers_(map(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1)),
       bytes_(map(PROT_READ | PROT_WRITE, MAP_SHARED, file_)) {}
 
@@ -65,6 +66,10 @@ std::byte* Memory::reserve_locked(std::size_t bytes, std::size_t align) {
 }
 
 void* Memory::allocate(std::size_t bytes, int device) {
+  if (::getpid() != process_) {
+    std::fprintf(stderr, "the double of CUDA: this process was forked from one that has used CUDA\n");
+    std::abort();
+  }
   const std::lock_guard lock(mutex_);
   bytes = up(bytes, kAlign);
   std::byte* const at = reserve_locked(bytes, kAlign);

@@ -45,8 +45,9 @@ class Memory {
   Memory();
   bool owns(const void* p) const;
   void* bytes_of(const void* p) const;
-  void* allocate(std::size_t bytes, int device);  // null: no space is left
-  bool release(void* p);                          // false: not a block of this process
+  // Null: no space is left. Ends a process that was forked from one that has used the memory: CUDA does not work there.
+  void* allocate(std::size_t bytes, int device);
+  bool release(void* p);  // false: not a block of this process
   bool is_valid(const void* p, std::size_t bytes) { return device_of(p, bytes) >= 0; }
   int device_of(const void* p, std::size_t bytes);  // -1: this is not within one block
   std::optional<Block> block_of(const void* p);
@@ -63,6 +64,7 @@ class Memory {
   std::map<std::byte*, Block>::iterator find_locked(const void* p);
   std::byte* reserve_locked(std::size_t bytes, std::size_t align);
 
+  const pid_t process_;  // a forked process cannot use it
   const int file_;
   std::byte *const pointers_, *const bytes_;
   std::mutex mutex_;

@@ -11,7 +11,7 @@
 //             is added by the process's adder (adder.h), in the order of the ranks, which reads the memory of the
 //             peers. Each rank of an all_reduce adds one slice, then the ranks meet, and each copies the slices of the
 //             others.
-//   leaving   the ranks meet once more: nobody reads the memory any longer.
+//   leaving   the ranks meet once more: no rank reads the memory any longer.
 //
 // Nothing here waits: step() asks events whether they have passed.
 #include "tutti/comm/cuda/ipc_operation.h"
