@@ -24,7 +24,9 @@ void OpenMemory::close(int rank, Entry& entry) {
   if (!entry.base || rank == rank_ || is_abandoned_) return;
   const auto ipc = ipc_functions();
   const auto r = runtime();
-  if (ipc.ok() && r.ok() && (*ipc)->cudaIpcCloseMemHandle(entry.base) != 0) (*r)->cudaGetLastError();
+  if (!ipc.ok() || !r.ok()) return;
+  const OnDevice current(**r, device_);
+  if ((*ipc)->cudaIpcCloseMemHandle(entry.base) != 0) (*r)->cudaGetLastError();
   entry.base = nullptr;
 }
 

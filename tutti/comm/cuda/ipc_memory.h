@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/comm/cuda/ipc_functions.h"
+#include "tutti/comm/request.h"
 
 namespace tutti::cuda {
 
@@ -48,6 +49,12 @@ class OpenMemory {
   void give_up(int rank, const MemoryNote& note);
   // The memory of the note. find() has called it kOpen.
   std::byte* at(int rank, const MemoryNote& note) const;
+  // The device on which memory is opened: the one of the first call. Memory that is opened on one device is not for
+  // another.
+  int device_for(int device) {
+    if (device_ == kHost) device_ = device;
+    return device_;
+  }
   // A GPU may still read what is open: leaves it open for ever.
   void abandon() { is_abandoned_ = true; }
 
@@ -62,6 +69,7 @@ class OpenMemory {
   void close(int rank, Entry& entry);
 
   const int rank_;
+  int device_ = kHost;
   std::vector<Entries> entries_;  // by rank
   std::size_t looked_at_ = 0;     // number of allocations that freed_here() has looked at
   bool is_abandoned_ = false;

@@ -197,13 +197,10 @@ class IpcOperation final : public comm::Operation {
   // Notes down what the peers read.
   Status share() {
     if (!carries_by_ipc(request_)) return {};
-    if (group_.device == kHost) group_.device = request_.device;
-    if (group_.device != request_.device)
+    if (const int first = group_.open.device_for(request_.device); first != request_.device)
       return Error{.code = Code::kUnsupported,
                    .detail = "its buffers are on cuda:" + std::to_string(request_.device) +
-                             ", those of its first call were on cuda:" + std::to_string(group_.device)};
-    if (request_.kind == Kind::kAllToAll && request_.in == request_.out)
-      return Error{.code = Code::kUnsupported, .detail = "its all_to_all overwrites what its peers read"};
+                             ", those of its first call were on cuda:" + std::to_string(first)};
     const comm::Extent extent = comm::elements_of(request_, setup_.rank, setup_.size);
     const std::size_t given = request_.kind == Kind::kBroadcast ? extent.out : extent.in;
     if (comm::gives(request_, setup_.rank) && given > 0) mine_.in = TUTTI_TRY(group_.open.share(comm::given(request_)));
@@ -434,7 +431,9 @@ class IpcOperation final : public comm::Operation {
 
 bool carries_by_ipc(const Request& request) {
   if (is_point_to_point(request.kind) || is_scan(request.kind)) return false;
-  if (!is_reduction(request.kind)) return true;
+  const bool overwrites =
+      request.kind == Kind::kAllToAll && request.in && request.in == request.out;  // what peers read
+  if (!is_reduction(request.kind)) return !overwrites;
   return adder() && adder()->adds(request.dtype, request.op);
 }
 

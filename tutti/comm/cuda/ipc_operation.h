@@ -17,7 +17,6 @@ struct IpcGroup {
   IpcGroup(std::string name, int rank, int size) : name(std::move(name)), open(rank, size) {}
   const std::string name;
   OpenMemory open;
-  int device = kHost;         // that has opened the memory: the one of this rank's first call
   bool has_reported = false;  // whether the group copies directly, or why not
 };
 
