@@ -92,6 +92,22 @@ TEST(FakeCudaIpc, HandlesAreAsStrictAsThoseOfCuda) {
   EXPECT_EQ(outcome_of(2, body), "");
 }
 
+// ---- order ----
+
+// A call has ended when no peer reads its input any longer.
+TEST(CudaIpc, TheInputMayBeOverwrittenAfterTheCall) {
+  const auto body = [](Group& world) {
+    const int device = device_of(world);
+    DeviceMemory number(device, sizeof(std::int32_t));
+    gather_numbers(world, number);
+    const std::int32_t other = -1;
+    number.upload(&other, sizeof other, stream_of(device));
+    std::int32_t now = 0;
+    number.download(&now, sizeof now);
+  };
+  EXPECT_EQ(outcome_of(2, body, with_variable(1, "FAKE_CUDA_READS_LATE", "300")), "");
+}
+
 // ---- what is open ----
 
 TEST(CudaIpc, MemoryIsOpenedOnceAndClosedWithTheGroup) {

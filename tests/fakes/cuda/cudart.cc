@@ -14,7 +14,8 @@
 //
 // FAKE_CUDA_DEVICES: how many GPUs there are (8); FAKE_CUDA_ERROR: what cudaGetDeviceCount returns, such as 35;
 // FAKE_CUDA_IPC_GET, FAKE_CUDA_IPC_OPEN: what cudaIpcGetMemHandle, cudaIpcOpenMemHandle return;
-// FAKE_CUDA_DIES_READING: the process is killed when a copy reads memory of another process.
+// FAKE_CUDA_DIES_READING: the process is killed when a copy reads memory of another process; FAKE_CUDA_READS_LATE: so
+// many milliseconds pass before it reads.
 #include "tests/fakes/cuda/cudart.h"
 
 #include <signal.h>
@@ -22,6 +23,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -221,6 +223,10 @@ std::atomic<std::uint64_t> host_waits[kMaxDevices];
 
 void count_host_wait() { ++host_waits[current_device]; }
 
+int number_from(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text ? std::atoi(text) : otherwise;
+}
 using tutti::fakes::IpcHandle;
 using tutti::fakes::memory;
 
@@ -228,10 +234,6 @@ bool may_be_copied(const void* p, std::size_t bytes) {
   return memory().owns(p) ? memory().is_valid(p, bytes) : pinned().holds(p, bytes);
 }
 
-int number_from(const char* variable, int otherwise) {
-  const char* const text = std::getenv(variable);
-  return text ? std::atoi(text) : otherwise;
-}
 int devices() { return std::min(number_from("FAKE_CUDA_DEVICES", 8), kMaxDevices); }
 
 }  // namespace
@@ -300,7 +302,10 @@ int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* st
   if (!may_be_copied(to, bytes) || !may_be_copied(from, bytes)) return fail(kInvalidValue);
   stream_of(stream)->push([=] {
     for (const void* p : {static_cast<const void*>(to), from}) memory().require_alive(p);
-    if (memory().is_of_a_peer(from) && std::getenv("FAKE_CUDA_DIES_READING")) ::kill(::getpid(), SIGKILL);
+    if (memory().is_of_a_peer(from)) {
+      if (std::getenv("FAKE_CUDA_DIES_READING")) ::kill(::getpid(), SIGKILL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(number_from("FAKE_CUDA_READS_LATE", 0)));
+    }
     std::memcpy(fake_cuda_bytes(to), fake_cuda_bytes(from), bytes);
   });
   return 0;
