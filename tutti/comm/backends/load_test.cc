@@ -50,7 +50,7 @@ TEST(EngineNames, UnknownNamesAreExplained) {
   EXPECT_THAT(refusal("glo"), HasSubstr("the engine is \"glo\", which is not known (hint: did you mean gloo?)"));
   EXPECT_THAT(refusal("cpu:mpich"), HasSubstr("the engine is \"mpich\", which is not known (hint: did you mean mpi?)"));
   EXPECT_THAT(refusal("cuda:ncl"), HasSubstr("the engine is \"ncl\", which is not known (hint: did you mean nccl?)"));
-  EXPECT_THAT(refusal("cuda:rocket"), HasSubstr("(hint: for cuda there are staged, nccl)"));
+  EXPECT_THAT(refusal("cuda:rocket"), HasSubstr("(hint: for cuda there are ipc, staged, nccl)"));
   EXPECT_THAT(refusal("nccl"), HasSubstr("the engine nccl does not support the memory of a CPU (hint: as in "
                                          "cpu:tutti,cuda:nccl; for cpu there are tutti, gloo, mpi)"));
   EXPECT_THAT(refusal("cuda:gloo"), HasSubstr("the engine gloo does not support the memory of a GPU"));
