@@ -19,9 +19,9 @@ std::string refusal(const std::string& engine) {
 }
 
 TEST(EngineNames, ByDevice) {
-  EXPECT_EQ(refusal("tutti"), "taken as tutti and staged");
-  EXPECT_EQ(refusal("gloo"), "taken as gloo and staged");
-  EXPECT_EQ(refusal("cpu:mpi"), "taken as mpi and staged");
+  EXPECT_EQ(refusal("tutti"), "taken as tutti and ipc");
+  EXPECT_EQ(refusal("gloo"), "taken as gloo and ipc");
+  EXPECT_EQ(refusal("cpu:mpi"), "taken as mpi and ipc");
   EXPECT_EQ(refusal("cuda:nccl"), "taken as tutti and nccl");
   EXPECT_EQ(refusal("cpu:gloo,cuda:nccl"), "taken as gloo and nccl");
   EXPECT_EQ(refusal("cuda:staged,cpu:tutti"), "taken as tutti and staged");
