@@ -6,6 +6,8 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 
+#include "tutti/tensor/device_adder.h"
+
 namespace tutti::python {
 namespace {
 
@@ -106,6 +108,7 @@ std::span<const std::size_t> Call::keep(std::vector<std::size_t> splits) {
 
 void Call::place_requests() {
   if (!stream_) return;
+  use_torch_adder();
   for (Request& request : requests) {
     request.device = stream_->device_index();
     request.stream = stream_->native_handle();

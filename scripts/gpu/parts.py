@@ -17,7 +17,7 @@ import steps
 from steps import Failure, Skip
 
 TRAINERS = ["train_image", "train_dlrm", "pretrain_gpt"]
-TESTS = ["cuda_tensor_test", "gpu_layers_test", "gpu_training_test", "gpu_gpt_test", "gpu_trainers_test"]
+TESTS = ["cuda_tensor_test", "gpu_layers_test", "gpu_training_test", "gpu_sums_test", "gpu_gpt_test", "gpu_trainers_test"]
 RANKS_ON_ONE_GPU = [1, 2, 4]
 # Variables that another launcher may have left here. Ranks that are started would take them for theirs.
 STALE = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|MASTER_ADDR|MASTER_PORT|GTEST_FILTER|TUTTI_.*|"
@@ -84,7 +84,7 @@ def configure_command(context):
 def build(context):
     runner = context.runner
     command, environment = configure_command(context)
-    targets = ["tutti", *TRAINERS, *TESTS, "gpu_conformance"]
+    targets = ["tutti", *TRAINERS, *TESTS, "gpu_conformance", "gpu_all_reduce"]
     if list(context.site.glob("nvidia/nccl/include/nccl.h")):
         targets.append("tutti_nccl")
     if "-DTUTTI_PYTHON=ON" in command:

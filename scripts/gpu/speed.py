@@ -11,7 +11,7 @@ from steps import Failure
 
 SIZES = [1 << 20, 1 << 24, 1 << 26, 1 << 28]  # bytes
 RANKS = 2
-COPY_TARGET = 0.8  # of copies through pinned memory, of a staged all_reduce
+COPY_TARGET = 0.8  # of copies: through pinned memory, of a staged all_reduce; within the GPU, of one by CUDA IPC
 TRAINING_TARGET = 1.0  # of PyTorch's tokens per second
 ALONE_TARGET = 0.98  # of those of PyTorch on one rank
 
@@ -41,7 +41,16 @@ def all_reduce(context):
     sizes = ",".join(map(str, SIZES))
     ours = [context.program("tutti"), "bench", "all_reduce", "-n", RANKS, "--memory", "cuda", "--sizes", sizes, "--json"]
     peer = context.job(RANKS, context.python, machine.ROOT / "bench/peers/device_copy.py", "--bytes", sizes, "--backend", "gloo")
-    found = {"all_reduce": [], "torch_all_reduce": [], "there_and_back": []}
+    by_ipc = context.job(RANKS, context.program("gpu_all_reduce"), *SIZES)
+    found = {"all_reduce": [], "by_ipc": [], "torch_all_reduce": [], "there_and_back": [], "within_device": []}
+
+    def by_ipc_seconds(output):
+        lines = lines_of_json(output)
+        if any(line["wrong"] for line in lines):
+            raise Failure("elements of the result were wrong")
+        if other := {line["path"] for line in lines} - {"ipc"}:
+            raise Failure(f"all_reduce took the path {', '.join(other)}, not ipc")
+        found["by_ipc"].append(by_size(output, lambda line: line["seconds"]))
 
     def wrong_or_seconds(output):
         if any(line.get("wrong") for line in lines_of_json(output)):
@@ -50,11 +59,14 @@ def all_reduce(context):
 
     def copies(output):
         found["there_and_back"].append(by_size(output, lambda line: line["there_and_back"]))
+        found["within_device"].append(by_size(output, lambda line: line["within_device"]))
         found["torch_all_reduce"].append(by_size(output, lambda line: line["all_reduce"]))
 
     for number in range(1, context.rounds + 1):
         of = f"round {number} of {context.rounds}"
         if not runner.run(f"all_reduce of tutti, {of}", ours, 300, environment, wrong_or_seconds):
+            return
+        if not runner.run(f"all_reduce by CUDA IPC, {of}", by_ipc, 300, environment, by_ipc_seconds):
             return
         if not runner.run(f"copies and all_reduce of PyTorch, {of}", peer, 300, environment, copies):
             return
@@ -66,6 +78,9 @@ def all_reduce(context):
             "seconds": seconds["all_reduce"][size],
             "to_pinned_copies": ratio(seconds["there_and_back"][size] / seconds["all_reduce"][size],
                                       "both ranks copy the bytes to the host and back at the same time", COPY_TARGET),
+            "by_ipc_seconds": seconds["by_ipc"][size],
+            "by_ipc_to_copies": ratio(seconds["within_device"][size] / seconds["by_ipc"][size],
+                                      "both ranks copy the bytes within the GPU at the same time", COPY_TARGET),
             "to_torch_gloo": ratio(seconds["torch_all_reduce"][size] / seconds["all_reduce"][size], "PyTorch's all_reduce over Gloo",
                                    TRAINING_TARGET),
         }

@@ -1,5 +1,6 @@
-// The suite of groups over real GPUs: worlds that have a GPU for each rank by NCCL, larger ones staged, since their
-// ranks share GPUs. Where there is no GPU it says so and returns 77, which ctest shows as not run.
+// The suite of groups over real GPUs. "gpus": worlds that have a GPU for each rank by NCCL, larger ones by copies
+// between GPUs; without NCCL staged. "gpus_ipc": by copies between GPUs. Where there is no GPU it says so and returns
+// 77, which ctest shows as not run.
 #include <cstdio>
 
 #include "tests/conformance/group_conformance.h"
@@ -11,12 +12,15 @@ namespace {
 constexpr int kNotRun = 77;
 std::string the_engine;  // set by main()
 
-std::vector<Outcome> run_on_gpus(int size, const RankBody& body) {
-  return run_processes(size, body, {.timeout = 120, .watchdog = 600, .environment = {{"TUTTI_ENGINE", the_engine}}});
+std::vector<Outcome> run_by(const std::string& engine, int size, const RankBody& body) {
+  return run_processes(size, body, {.timeout = 120, .watchdog = 600, .environment = {{"TUTTI_ENGINE", engine}}});
 }
+std::vector<Outcome> run_on_gpus(int size, const RankBody& body) { return run_by(the_engine, size, body); }
+std::vector<Outcome> run_by_ipc(int size, const RankBody& body) { return run_by("cpu:tutti,cuda:ipc", size, body); }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupSuite,
-                         ::testing::Values(GroupBackend{"gpus", run_on_gpus, false, run_on_device}),
+                         ::testing::Values(GroupBackend{"gpus", run_on_gpus, false, run_on_device},
+                                           GroupBackend{"gpus_ipc", run_by_ipc, false, run_on_device}),
                          [](const auto& info) { return info.param.name; });
 
 // Why a world of this engine cannot use GPUs; empty if it can. In processes of its own: one that has used CUDA must not

@@ -24,10 +24,11 @@ std::vector<GroupBackend> backends() {
   };
   (void)engine;
   // On the double of CUDA: a GPU for each rank.
-  const auto gpus = [](const char* engines, const char* transport) {
+  const auto gpus = [](const char* engines, const char* transport, const char* algorithm = "") {
     return [=](int size, const RankBody& body) {
       return run_processes(size, body,
-                           {.transport = transport,
+                           {.algorithm = algorithm,
+                            .transport = transport,
                             .environment = {{"TUTTI_ENGINE", engines},
                                             {"TUTTI_CUDA_PATH", TUTTI_FAKE_CUDA},
                                             {"CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6"}}});
@@ -51,6 +52,8 @@ std::vector<GroupBackend> backends() {
 #ifdef TUTTI_HAS_NCCL
       {"processes_nccl", gpus("cpu:tutti,cuda:nccl", ""), false, run_on_device},
 #endif
+      {"processes_ipc", gpus("cpu:tutti,cuda:ipc", ""), false, run_on_device},
+      {"processes_ipc_links", gpus("cpu:tutti,cuda:ipc", "", "ring"), false, run_on_device},
       {"processes_staged", gpus("cpu:tutti,cuda:staged", ""), false, run_on_device},
       {"processes_staged_tcp", gpus("cpu:tutti", "tcp"), false, run_on_device},
       {"threads_direct", threads(""), true},

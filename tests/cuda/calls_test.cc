@@ -58,11 +58,16 @@ class CudaCalls : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(describe(run_processes(size, body, with_gpus(GetParam(), std::move(more)))), "");
   }
 };
-INSTANTIATE_TEST_SUITE_P(Engines, CudaCalls, ::testing::ValuesIn(engines()),
-                         [](const auto& info) { return std::string(info.param == kStaged ? "staged" : "nccl"); });
+std::vector<const char*> engines_and_ipc() {
+  std::vector<const char*> all = engines();
+  all.push_back(kIpc);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Engines, CudaCalls, ::testing::ValuesIn(engines_and_ipc()),
+                         [](const auto& info) { return name_of_engine(info.param); });
 
 TEST_P(CudaCalls, TakeTheWayThatIsSaid) {
-  expect_all_well(2, [nccl = GetParam() == kNccl](Group& world) {
+  expect_all_well(2, [nccl = GetParam() == kNccl, ipc = GetParam() == kIpc](Group& world) {
     const auto way = [&](Request request) {
       const std::string on_host = world.plan_name(request);
       request.device = device_of(world);
@@ -72,7 +77,7 @@ TEST_P(CudaCalls, TakeTheWayThatIsSaid) {
     check(way({.kind = Kind::kAllReduce, .dtype = DType::kF32}) == "direct " + native, "a sum");
     check(way({.kind = Kind::kAllReduce, .dtype = DType::kBF16, .op = ReduceOp::kAvg}) == "direct " + native, "avg");
     check(way({.kind = Kind::kAllReduce, .dtype = DType::kBool, .op = ReduceOp::kBor}) == "direct " + native, "or");
-    check(way({.kind = Kind::kAllGatherV, .dtype = DType::kC128}) == "direct " + native, "parts");
+    check(way({.kind = Kind::kAllGatherV, .dtype = DType::kC128}) == "direct " + (ipc ? "ipc" : native), "parts");
     check(way({.kind = Kind::kAllReduce, .dtype = DType::kI32, .op = ReduceOp::kBxor}) == "direct staged", "bits");
     check(way({.kind = Kind::kAllReduce, .dtype = DType::kI32, .op = ReduceOp::kAvg}) == "direct staged", "i32 avg");
     check(way({.kind = Kind::kSend, .dtype = DType::kF32, .root = 1}) == "link staged", "a send");

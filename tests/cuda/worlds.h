@@ -39,6 +39,7 @@ inline int gpu_count() { return 7; }
 #endif
 
 inline constexpr const char* kStaged = "cpu:tutti,cuda:staged";
+inline constexpr const char* kIpc = "cpu:tutti,cuda:ipc";
 inline constexpr const char* kNccl = "cpu:tutti,cuda:nccl";
 
 // For suites of worlds of up to three ranks. NCCL needs a GPU for each rank.
@@ -53,6 +54,11 @@ inline std::vector<const char*> engines() {
 inline std::string lacks_gpus(int count) {
   if (gpu_count() >= count) return {};
   return "needs " + std::to_string(count) + " GPUs, and this machine has " + std::to_string(gpu_count());
+}
+
+inline std::string name_of_engine(const char* engines) {
+  const std::string text = engines;
+  return text.substr(text.rfind(':') + 1);
 }
 
 // `rank` waits until every other rank has come here.

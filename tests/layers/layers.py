@@ -50,7 +50,7 @@ ANYWHERE = ["version.h"]
 TRAINERS = ("train_", "pretrain_")
 # Headers below the Torch line that need no LibTorch, as little as their .cc files: programs plan with them.
 PLAIN = {f"tutti/models/dlrm/{name}.h" for name in ("architecture", "auto_parallel", "options", "placing")}
-TORCH_BENCHES = ("ddp_overhead.cc", "optimizer_bench.cc", "pipeline_bench.cc", "tensor_layers_bench.cc")
+TORCH_BENCHES = ("ddp_overhead.cc", "gpu_all_reduce.cc", "optimizer_bench.cc", "pipeline_bench.cc", "tensor_layers_bench.cc")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 TORCH_HEADER = re.compile(r"^(ATen|c10|torch|caffe2)/")

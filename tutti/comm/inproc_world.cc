@@ -62,6 +62,7 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
     process->farewell_timeout = options.leave_timeout;
     process->hang_warning = options.hang_warning;
     process->algorithm = options.algorithm;
+    process->cuda_engine = "staged";  // a process cannot open the handles of its own GPU memory
     process->host = std::move(hosts[rank]);
     if (network) {
       process->given_network = options.network->between;

@@ -97,7 +97,7 @@ TEST(Init, RanksWithDifferentSettingsAreReportedAtOnce) {
   const std::vector<std::array<std::string, 3>> differences = {
       {"TUTTI_ALGORITHM", "ring", "TUTTI_ALGORITHM is ring on rank 1 and not set on rank 0"},
       {"TUTTI_TRANSPORT", "tcp", "TUTTI_TRANSPORT is tcp on rank 1 and auto on rank 0"},
-      {"TUTTI_ENGINE", "gloo", "TUTTI_ENGINE is cpu:gloo,cuda:staged on rank 1 and cpu:tutti,cuda:staged on rank 0"},
+      {"TUTTI_ENGINE", "gloo", "TUTTI_ENGINE is cpu:gloo,cuda:ipc on rank 1 and cpu:tutti,cuda:ipc on rank 0"},
       {"TUTTI_STREAMS", "2", "TUTTI_STREAMS is 2 on rank 1 and 1 on rank 0"}};
   for (const auto& [variable, value, text] : differences) {
     const auto outcomes =

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tutti/base/deadline.h"
+#include "tutti/tensor/device_adder.h"
 
 namespace tutti {
 namespace {
@@ -32,6 +33,7 @@ void* handle_of(const Guard& guard, const Stream& stream) {
 
 TensorPlace place_of(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return {};
+  use_torch_adder();
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
   return {.device = tensor.device().index(), .stream = handle_of(guard, guard.getStream(tensor.device()))};
 }

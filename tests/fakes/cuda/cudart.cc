@@ -10,14 +10,20 @@
 //   on them.
 //   Calls that make the host wait are counted (fake_cuda_host_waits()).
 //   Asynchronous copies want pinned memory on the host's side; others are refused (CUDA would make them synchronous).
+//   Memory is shared with other processes by IPC handles (memory.h).
 //
-// FAKE_CUDA_DEVICES: how many GPUs there are (8); FAKE_CUDA_ERROR: what cudaGetDeviceCount returns, such as 35.
+// FAKE_CUDA_DEVICES: how many GPUs there are (8); FAKE_CUDA_ERROR: what cudaGetDeviceCount returns, such as 35;
+// FAKE_CUDA_IPC_GET, FAKE_CUDA_IPC_OPEN: what cudaIpcGetMemHandle, cudaIpcOpenMemHandle return;
+// FAKE_CUDA_DIES_READING: the process is killed when a copy reads memory of another process; FAKE_CUDA_READS_LATE: so
+// many milliseconds pass before it reads.
 #include "tests/fakes/cuda/cudart.h"
 
-#include <sys/mman.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -33,11 +39,11 @@
 #include <thread>
 #include <vector>
 
+#include "tests/fakes/cuda/memory.h"
+
 namespace {
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kNotReady = 600;
-constexpr std::size_t kSpace = std::size_t(1) << 34;  // of device memory, for all devices
-constexpr std::size_t kAlign = 256;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kInvalidContext = 201, kNotReady = 600;
 
 thread_local int current_device = 0;
 thread_local int last_error = 0;
@@ -45,64 +51,6 @@ thread_local int last_error = 0;
 int fail(int code) {
   last_error = code;
   return code;
-}
-
-// All device memory: where pointers point to, and where the bytes are.
-class Memory {
- public:
-  Memory() : pointers_(map(PROT_NONE)), bytes_(map(PROT_READ | PROT_WRITE)) {}
-  bool owns(const void* p) const {
-    const auto* const at = static_cast<const std::byte*>(p);
-    return at >= pointers_ && at < pointers_ + kSpace;
-  }
-  void* bytes_of(const void* p) const { return bytes_ + (static_cast<const std::byte*>(p) - pointers_); }
-  void* allocate(std::size_t bytes) {
-    std::lock_guard lock(mutex_);
-    bytes = (bytes + kAlign - 1) / kAlign * kAlign + kAlign;  // a gap behind each: overruns show
-    if (next_ + bytes > kSpace) return nullptr;
-    std::byte* const at = pointers_ + next_;
-    blocks_[at] = {bytes - kAlign, current_device};
-    next_ += bytes;
-    return at;
-  }
-  bool release(void* p) {
-    std::lock_guard lock(mutex_);
-    const auto found = blocks_.find(static_cast<std::byte*>(p));
-    if (found == blocks_.end()) return false;
-    ::madvise(bytes_of(p), found->second.bytes, MADV_DONTNEED);  // addresses are never used again
-    blocks_.erase(found);
-    return true;
-  }
-  bool is_valid(const void* p, std::size_t bytes) { return device_of(p, bytes) >= 0; }
-  // -1: this is not within one block.
-  int device_of(const void* p, std::size_t bytes) {
-    std::lock_guard lock(mutex_);
-    auto after = blocks_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
-    if (after == blocks_.begin()) return -1;
-    --after;
-    const auto& [begin, block] = *after;
-    return static_cast<const std::byte*>(p) + bytes <= begin + block.bytes ? block.device : -1;
-  }
-
- private:
-  static std::byte* map(int protection) {
-    void* const at = ::mmap(nullptr, kSpace, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) std::abort();
-    return static_cast<std::byte*>(at);
-  }
-  std::byte *const pointers_, *const bytes_;
-  std::mutex mutex_;
-  std::size_t next_ = kAlign;
-  struct Block {
-    std::size_t bytes;
-    int device;
-  };
-  std::map<std::byte*, Block> blocks_;
-};
-
-Memory& memory() {
-  static Memory* const all = new Memory;
-  return *all;
 }
 
 // Ranges of pinned memory.
@@ -275,14 +223,17 @@ std::atomic<std::uint64_t> host_waits[kMaxDevices];
 
 void count_host_wait() { ++host_waits[current_device]; }
 
-bool may_be_copied(const void* p, std::size_t bytes) {
-  return memory().owns(p) ? memory().is_valid(p, bytes) : pinned().holds(p, bytes);
-}
-
 int number_from(const char* variable, int otherwise) {
   const char* const text = std::getenv(variable);
   return text ? std::atoi(text) : otherwise;
 }
+using tutti::fakes::IpcHandle;
+using tutti::fakes::memory;
+
+bool may_be_copied(const void* p, std::size_t bytes) {
+  return memory().owns(p) ? memory().is_valid(p, bytes) : pinned().holds(p, bytes);
+}
+
 int devices() { return std::min(number_from("FAKE_CUDA_DEVICES", 8), kMaxDevices); }
 
 }  // namespace
@@ -324,7 +275,7 @@ int cudaDeviceGetPCIBusId(char* text, int size, int device) {
   return 0;
 }
 int cudaMalloc(void** at, std::size_t bytes) {
-  *at = memory().allocate(bytes);
+  *at = memory().allocate(bytes, current_device);
   return *at ? 0 : fail(kOutOfMemory);
 }
 int cudaFree(void* p) { return !p || memory().release(p) ? 0 : fail(kInvalidValue); }
@@ -349,9 +300,55 @@ int cudaHostUnregister(void* p) { return pinned().remove(p) ? 0 : fail(kInvalidV
 int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* stream) {
   if (bytes == 0) return 0;
   if (!may_be_copied(to, bytes) || !may_be_copied(from, bytes)) return fail(kInvalidValue);
-  stream_of(stream)->push([=] { std::memcpy(fake_cuda_bytes(to), fake_cuda_bytes(from), bytes); });
+  stream_of(stream)->push([=] {
+    for (const void* p : {static_cast<const void*>(to), from}) memory().require_alive(p);
+    if (memory().is_of_a_peer(from)) {
+      if (std::getenv("FAKE_CUDA_DIES_READING")) ::kill(::getpid(), SIGKILL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(number_from("FAKE_CUDA_READS_LATE", 0)));
+    }
+    std::memcpy(fake_cuda_bytes(to), fake_cuda_bytes(from), bytes);
+  });
   return 0;
 }
+// ---- IPC ----
+
+int cudaIpcGetMemHandle(IpcHandle* handle, void* p) {
+  if (const int error = number_from("FAKE_CUDA_IPC_GET", 0)) return fail(error);
+  return memory().make_handle(p, *handle) ? 0 : fail(kInvalidValue);
+}
+int cudaIpcOpenMemHandle(void** p, IpcHandle handle, unsigned flags) {
+  if (const int error = number_from("FAKE_CUDA_IPC_OPEN", 0)) return fail(error);
+  if (flags != 1) return fail(kInvalidValue);
+  if (tutti::fakes::is_of_this_process(handle)) return fail(kInvalidContext);
+  *p = memory().open(handle);
+  return *p ? 0 : fail(kInvalidValue);
+}
+int cudaIpcCloseMemHandle(void* p) { return memory().close(p) ? 0 : fail(kInvalidValue); }
+int fake_cuda_open_handles() { return memory().open_handles(); }
+
+// The driver's functions, as the runtime finds them.
+static int fake_get_address_range(unsigned long long* base, std::size_t* bytes, unsigned long long p) {
+  const auto block = memory().block_of(reinterpret_cast<const void*>(p));
+  if (!block) return kInvalidValue;
+  *base = reinterpret_cast<unsigned long long>(block->begin), *bytes = block->bytes;
+  return 0;
+}
+static int fake_pointer_attribute(void* value, int attribute, unsigned long long p) {
+  constexpr int kBufferId = 7;
+  const auto block = memory().block_of(reinterpret_cast<const void*>(p));
+  if (!block || attribute != kBufferId) return kInvalidValue;
+  std::memcpy(value, &block->id, sizeof block->id);
+  return 0;
+}
+int cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long, int* found) {
+  const std::string wanted = name;
+  *function = wanted == "cuMemGetAddressRange"    ? reinterpret_cast<void*>(&fake_get_address_range)
+              : wanted == "cuPointerGetAttribute" ? reinterpret_cast<void*>(&fake_pointer_attribute)
+                                                  : nullptr;
+  if (found) *found = *function ? 0 : 1;
+  return 0;
+}
+
 // From and to any host memory; behind what stands on the default stream.
 int cudaMemcpy(void* to, const void* from, std::size_t bytes, int) {
   for (const void* p : {static_cast<const void*>(to), from})
@@ -431,6 +428,8 @@ const char* cudaGetErrorString(int error) {
       return "out of memory";
     case kInvalidDevice:
       return "invalid device ordinal";
+    case kInvalidContext:
+      return "invalid device context";
     default:
       return "an error of the double";
   }

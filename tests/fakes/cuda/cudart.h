@@ -18,6 +18,7 @@ void fake_cuda_await(void* stream);  // does not count as a wait of the host
 int fake_cuda_current_device();
 int fake_cuda_device_of(const void* pointer);  // -1: of none
 int fake_cuda_is_pinned(const void* pointer);
+int fake_cuda_open_handles();  // of memory of other processes
 // Calls so far that made the host wait for this device: synchronisations and blocking copies.
 std::uint64_t fake_cuda_host_waits(int device);
 }

@@ -13,7 +13,7 @@
 namespace tutti::comm {
 namespace {
 
-const std::vector<std::string> kCpuEngines = {"tutti", "gloo", "mpi"}, kCudaEngines = {"staged", "nccl"};
+const std::vector<std::string> kCpuEngines = {"tutti", "gloo", "mpi"}, kCudaEngines = {"ipc", "staged", "nccl"};
 
 std::vector<std::string> folders() {
   if (const auto given = env("TUTTI_ENGINE_PATH")) return split(*given, ':');

@@ -9,8 +9,8 @@ namespace tutti::comm {
 
 // The name of the backend for each kind of device memory.
 struct Engines {
-  std::string cpu = "tutti";    // or gloo, mpi
-  std::string cuda = "staged";  // through pinned memory and the CPU's backend; or nccl
+  std::string cpu = "tutti";  // or gloo, mpi
+  std::string cuda = "ipc";   // directly between GPUs of a host; or nccl; or staged: always through the CPU's backend
 };
 // Parses "gloo", "cpu:mpi", "cpu:tutti,cuda:nccl". A name without a device is for the CPU. Fails with kUsage for an
 // unknown name, with the nearest known name, and for two backends of one device.

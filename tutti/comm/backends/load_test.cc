@@ -19,9 +19,9 @@ std::string refusal(const std::string& engine) {
 }
 
 TEST(EngineNames, ByDevice) {
-  EXPECT_EQ(refusal("tutti"), "taken as tutti and staged");
-  EXPECT_EQ(refusal("gloo"), "taken as gloo and staged");
-  EXPECT_EQ(refusal("cpu:mpi"), "taken as mpi and staged");
+  EXPECT_EQ(refusal("tutti"), "taken as tutti and ipc");
+  EXPECT_EQ(refusal("gloo"), "taken as gloo and ipc");
+  EXPECT_EQ(refusal("cpu:mpi"), "taken as mpi and ipc");
   EXPECT_EQ(refusal("cuda:nccl"), "taken as tutti and nccl");
   EXPECT_EQ(refusal("cpu:gloo,cuda:nccl"), "taken as gloo and nccl");
   EXPECT_EQ(refusal("cuda:staged,cpu:tutti"), "taken as tutti and staged");
@@ -50,7 +50,7 @@ TEST(EngineNames, UnknownNamesAreExplained) {
   EXPECT_THAT(refusal("glo"), HasSubstr("the engine is \"glo\", which is not known (hint: did you mean gloo?)"));
   EXPECT_THAT(refusal("cpu:mpich"), HasSubstr("the engine is \"mpich\", which is not known (hint: did you mean mpi?)"));
   EXPECT_THAT(refusal("cuda:ncl"), HasSubstr("the engine is \"ncl\", which is not known (hint: did you mean nccl?)"));
-  EXPECT_THAT(refusal("cuda:rocket"), HasSubstr("(hint: for cuda there are staged, nccl)"));
+  EXPECT_THAT(refusal("cuda:rocket"), HasSubstr("(hint: for cuda there are ipc, staged, nccl)"));
   EXPECT_THAT(refusal("nccl"), HasSubstr("the engine nccl does not support the memory of a CPU (hint: as in "
                                          "cpu:tutti,cuda:nccl; for cpu there are tutti, gloo, mpi)"));
   EXPECT_THAT(refusal("cuda:gloo"), HasSubstr("the engine gloo does not support the memory of a GPU"));

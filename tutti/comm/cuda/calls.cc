@@ -89,6 +89,21 @@ Result<std::unique_ptr<comm::Operation>> Calls::start(const Request& request, st
     ordered.stream = nccl_stream_;
     return nccl_->start(ordered, sequence);
   }
+  if (!starts_by_ipc(request)) return stage(request, sequence, std::move(ready));
+  if (!ipc_) ipc_ = std::make_shared<IpcGroup>(setup_.group, setup_.rank, setup_.size);
+  const IpcSetup setup{
+      .runtime = r,
+      .pool = TUTTI_TRY(pool(*r)),
+      .group = ipc_,
+      .start_on_host = setup_.start_on_host,
+      .start_staged = [this, request, sequence](Event passed) { return stage(request, sequence, std::move(passed)); },
+      .rank = setup_.rank,
+      .size = setup_.size};
+  return start_by_ipc(setup, request, sequence, std::move(ready));
+}
+
+Result<std::unique_ptr<comm::Operation>> Calls::stage(const Request& request, std::uint64_t sequence, Event ready) {
+  const Runtime* const r = TUTTI_TRY(runtime());
   const StagedSetup setup{.runtime = r,
                           .pool = TUTTI_TRY(pool(*r)),
                           .start_on_host = setup_.start_on_host,

@@ -14,8 +14,7 @@ constexpr int kInsufficientDriver = 35;  // also if there is no driver
 constexpr int kNoDevice = 100;
 
 Result<Runtime> load() {
-  void* const library =
-      TUTTI_TRY(find_library({.called = "the CUDA runtime", .files = kFiles, .symbol = "cudaMemcpyAsync"}));
+  void* const library = TUTTI_TRY(runtime_library());
   Runtime r{};
   const char* missing = nullptr;
   const auto take = [&](auto& function, const char* name) {
@@ -53,6 +52,10 @@ Result<Runtime> load() {
 }
 
 }  // namespace
+
+Result<void*> runtime_library() {
+  return find_library({.called = "the CUDA runtime", .files = kFiles, .symbol = "cudaMemcpyAsync"});
+}
 
 Result<const Runtime*> runtime() {
   static const Result<Runtime>* const loaded = new Result<Runtime>(load());  // never freed: threads may outlive main()

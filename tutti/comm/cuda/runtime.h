@@ -51,6 +51,8 @@ inline constexpr unsigned kNonBlocking = 1;    // cudaStreamNonBlocking: does no
 inline constexpr unsigned kWithoutTiming = 2;  // cudaEventDisableTiming
 inline constexpr unsigned kPortable = 1;  // cudaHostAllocPortable, cudaHostRegisterPortable: pinned for all devices
 
+// The runtime's library, for dlsym().
+Result<void*> runtime_library();
 // Loads the runtime at the first call in this process. Later calls return the same result.
 Result<const Runtime*> runtime();
 // The runtime, if this process may use this device. Else an error: no runtime, no driver, no such device.

@@ -19,6 +19,8 @@ std::string path_name(FlightPath way) {
       return "mpi";
     case FlightPath::kNccl:
       return "nccl";
+    case FlightPath::kIpc:
+      return "ipc";
     case FlightPath::kStaged:
       return "staged";
     case FlightPath::kPlan:

@@ -11,7 +11,7 @@
 namespace tutti::comm {
 
 // The path of an operation: one byte of trace::FlightCall::shape. kPlan + n: Algorithm(n).
-enum class FlightPath : std::uint8_t { kNotYetKnown, kDirect, kLink, kGloo, kMpi, kNccl, kStaged, kPlan };
+enum class FlightPath : std::uint8_t { kNotYetKnown, kDirect, kLink, kGloo, kMpi, kNccl, kIpc, kStaged, kPlan };
 inline FlightPath path_of(Algorithm algorithm) { return FlightPath(int(FlightPath::kPlan) + int(algorithm)); }
 
 inline std::uint64_t flight_shape(const Request& r, FlightPath way) {

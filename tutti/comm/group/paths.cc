@@ -32,6 +32,8 @@ Paths::Paths(Process& process, const GroupSpec& spec, const Peers& peers, Durati
       limit_(limit),
       cuda_(cuda::Calls::Setup{.rank = spec.rank,
                                .size = spec.size(),
+                               .group = spec.name,
+                               .tries_ipc = process.cuda_engine != "staged" && peers.are_all_here(),
                                .heap = process.heap.get(),
                                .start_on_host = [this](const Request& request, std::uint64_t sequence) {
                                  return start_for_device(request, sequence);
@@ -260,7 +262,10 @@ Result<comm::StartedOperation> Paths::start(const Request& request, std::uint64_
 }
 
 FlightPath Paths::flight_path(const Request& request) const {
-  if (request.device != kHost) return cuda_.is_by_nccl(request) ? FlightPath::kNccl : FlightPath::kStaged;
+  if (request.device != kHost)
+    return cuda_.is_by_nccl(request)  ? FlightPath::kNccl
+           : cuda_.is_by_ipc(request) ? FlightPath::kIpc
+                                      : FlightPath::kStaged;
   if (backend_)
     return process_.engine_name == "gloo"  ? FlightPath::kGloo
            : process_.engine_name == "mpi" ? FlightPath::kMpi

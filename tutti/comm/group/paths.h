@@ -5,7 +5,8 @@
 //   CPU memory     a backend, if the group was opened with one
 //                  else: send and recv over links of their own; collectives through shared memory where all members are
 //                  on one host, by plans over links otherwise
-//   GPU memory     NCCL, if the group was opened with it and it has the verb; else staged through CPU memory
+//   GPU memory     NCCL, if the group was opened with it and it has the verb; else collectives are copied directly
+//                  between GPUs where all members are on one host; else staged through CPU memory
 //
 // Threads: open() before any call; start...() by the driver of the group; the rest by any thread.
 #include <functional>
@@ -58,7 +59,9 @@ class Paths {
   comm::DirectChannel* direct() const { return direct_.get(); }
   const comm::Selector* selector() const { return selector_.get(); }  // null unless plans over links carry collectives
   FlightPath flight_path(const Request& request) const;
-  const char* device_engine(const Request& request) const { return cuda_.is_by_nccl(request) ? "nccl" : "staged"; }
+  const char* device_engine(const Request& request) const {
+    return cuda_.is_by_nccl(request) ? "nccl" : cuda_.is_by_ipc(request) ? "ipc" : "staged";
+  }
   // Whether a collective that differs from the peers' may leave all of them waiting.
   bool may_hide_mismatch() const { return !direct_ || cuda_.has_nccl(); }
   std::string device() const;                                               // where this rank computes: "cpu", "cuda:0"

@@ -2,7 +2,7 @@
 //
 // Where a rank cannot take part, or two ranks use one GPU, NCCL waits, or fails with a message that names neither. So
 // before it is opened, every rank tells all others whether it could take part, and on which GPU of which machine. A
-// rank that could not is an error on all ranks, which names it. If a GPU is shared, the group is staged.
+// rank that could not is an error on all ranks, which names it. If a GPU is shared, the group does without NCCL.
 #include <map>
 
 #include "tutti/base/env.h"
@@ -132,8 +132,7 @@ Status Paths::open_nccl(Deadline deadline) {
     if (ranks.size() == 1) continue;
     if (rank() == 0)
       log::info(ranks_words(ranks) + " of group " + spec_.name + " compute on one GPU (" +
-                gpu.substr(gpu.rfind(' ') + 1) +
-                "), which NCCL refuses: calls on GPU memory are staged through the CPU");
+                gpu.substr(gpu.rfind(' ') + 1) + "), which NCCL refuses: calls on GPU memory do not use it");
     return {};
   }
   const cuda::OnDevice current(*setup.cuda, setup.device);

@@ -47,10 +47,10 @@ struct Process {
   Duration collective_timeout = std::chrono::minutes(10);
   Duration hang_warning = std::chrono::seconds(30);
   Duration farewell_timeout = std::chrono::seconds(10);
-  std::string engine_name = "tutti";   // carries CPU memory: tutti, gloo, mpi
-  std::string cuda_engine = "staged";  // carries GPU memory: staged, nccl
-  std::string address = "127.0.0.1";   // where the other ranks reach this one
-  std::string algorithm;               // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
+  std::string engine_name = "tutti";  // carries CPU memory: tutti, gloo, mpi
+  std::string cuda_engine = "ipc";    // carries GPU memory: ipc, staged, nccl
+  std::string address = "127.0.0.1";  // where the other ranks reach this one
+  std::string algorithm;              // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
 
   std::optional<LinkCost> given_network;  // TUTTI_NETWORK of rank 0: the network between hosts; none: it is measured
   Network network;                        // by which plans are chosen, the same on every rank; made with the world
