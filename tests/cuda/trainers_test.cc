@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +21,10 @@
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/text.h"
+#include "tutti/data/tokens/gpt_dataset.h"
 #include "tutti/models/dlrm/training.h"
+#include "tutti/models/gpt/batches.h"
+#include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/models/image/train.h"
 #include "tutti/tensor/rank_device.h"
@@ -45,14 +51,18 @@ void check_losses(double on_gpu, double on_cpu, const std::string& what, double 
 
 // ---- pretrain_gpt
 
-double last_loss_of_gpt(const Group& world, const std::string& more) {
+gpt::Options gpt_options(const Group& world, const std::string& more) {
   cli::PretrainGptCommand command;
   parse(pretrain_gpt_options(command),
         "--num-layers 2 --hidden-size 16 --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 "
         "--micro-batch-size 2 --global-batch-size 8 --mock-data --vocab-size 31 --lr 1e-2 "
         "--eval-iters 1 --log-interval 10 " +
             more);
-  const auto options = gpt::for_world(command.options, world.size()).or_throw();
+  return gpt::for_world(command.options, world.size()).or_throw();
+}
+
+double last_loss_of_gpt(const Group& world, const std::string& more) {
+  const auto options = gpt_options(world, more);
   return gpt::pretrain(world, options, nullptr).training.last_loss.value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
@@ -93,6 +103,29 @@ TEST(TrainersOnGpus, PretrainGptContinuesOnTheOtherDevice) {
       check_losses(last_loss_of_gpt(world, saving + " --load " + place + grids[1] + device(false)), expected,
                    begins_on_gpu ? "from the GPU" : "from the CPU", 1e-9);
     }
+  });
+}
+
+// Every sample has a token beyond the vocabulary. Files are checked before the training, large ones in parts.
+class TokensBeyond final : public GptDataset {
+ public:
+  std::int64_t size() const override { return 64; }
+  void read(std::int64_t, std::span<std::int64_t> into) const override {
+    std::fill(into.begin(), into.end(), 1);
+    into[into.size() / 2] = 77;
+  }
+};
+
+// On a GPU such a token would give NaN.
+TEST(TrainersOnGpus, PretrainGptNamesATokenOutsideTheVocabulary) {
+  expect_in_world(2, [](Group& world) {
+    const auto options = gpt_options(world, "--device cuda");
+    const Parallel groups = gpt::make_parallel(world, options);
+    const TokensBeyond data;
+    const SequencePart part = context_part(8, 0, 1);
+    gpt::Batches batches(&data, groups, options, SampleOrder::kSequential, part, at::Device(world.device()));
+    expect_words(sentence_of([&] { batches.take(1, 1); }),
+                 "the data has the token 77, which is not in the vocabulary: expected 0 to 31");
   });
 }
 
