@@ -119,7 +119,7 @@ class TokensBeyond final : public GptDataset {
 // On a GPU such a token would give NaN.
 TEST(TrainersOnGpus, PretrainGptNamesATokenOutsideTheVocabulary) {
   expect_in_world(2, [](Group& world) {
-    const auto options = gpt_options(world, "--device cuda");
+    const auto options = gpt_options(world, "--train-iters 1 --device cuda");
     const Parallel groups = gpt::make_parallel(world, options);
     const TokensBeyond data;
     const SequencePart part = context_part(8, 0, 1);
