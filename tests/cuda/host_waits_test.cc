@@ -7,7 +7,6 @@
 #include <string>
 
 #include "tests/cuda/training.h"
-#include "tests/fakes/cuda/cudart.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
@@ -119,9 +118,9 @@ std::uint64_t host_waits(const Group& world, int layers, How... how) {
   const at::Tensor x = at::ones({4, 8}, gpu);
   Steps steps(world, net, how...);
   for (int step = 0; step < 4; ++step) steps.step(x);
-  const std::uint64_t before = fake_cuda_host_waits(gpu.index());
+  const std::uint64_t before = host_waits_for(gpu.index());
   steps.step(x);
-  return fake_cuda_host_waits(gpu.index()) - before;
+  return host_waits_for(gpu.index()) - before;
 }
 
 TEST(TrainingOnGpus, TheHostWaitsAsOftenForLargeModelsAsForSmallOnes) {

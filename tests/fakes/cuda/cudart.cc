@@ -11,13 +11,15 @@
 //   Calls that make the host wait are counted (fake_cuda_host_waits()).
 //   Asynchronous copies want pinned memory on the host's side; others are refused (CUDA would make them synchronous).
 //
-// FAKE_CUDA_DEVICES: how many GPUs there are (8); FAKE_CUDA_ERROR: what cudaGetDeviceCount returns, such as 35.
+// FAKE_CUDA_DEVICES: how many GPUs there are (8); FAKE_CUDA_ERROR: what cudaGetDeviceCount returns, such as 35;
+// FAKE_CUDA_UNAVAILABLE: set if other processes have the GPUs in exclusive mode; FAKE_CUDA_MEMORY: bytes of each GPU.
 #include "tests/fakes/cuda/cudart.h"
 
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +37,8 @@
 
 namespace {
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kNotReady = 600;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kUnavailable = 46, kInvalidDevice = 101, kInvalidHandle = 400,
+              kNotReady = 600, kLaunchFailure = 719;
 constexpr std::size_t kSpace = std::size_t(1) << 34;  // of device memory, for all devices
 constexpr std::size_t kAlign = 256;
 
@@ -59,7 +62,8 @@ class Memory {
   void* allocate(std::size_t bytes) {
     std::lock_guard lock(mutex_);
     bytes = (bytes + kAlign - 1) / kAlign * kAlign + kAlign;  // a gap behind each: overruns show
-    if (next_ + bytes > kSpace) return nullptr;
+    if (next_ + bytes > kSpace || taken_[current_device] + bytes > limit()) return nullptr;
+    taken_[current_device] += bytes;
     std::byte* const at = pointers_ + next_;
     blocks_[at] = {bytes - kAlign, current_device};
     next_ += bytes;
@@ -69,6 +73,7 @@ class Memory {
     std::lock_guard lock(mutex_);
     const auto found = blocks_.find(static_cast<std::byte*>(p));
     if (found == blocks_.end()) return false;
+    taken_[found->second.device] -= found->second.bytes + kAlign;
     ::madvise(bytes_of(p), found->second.bytes, MADV_DONTNEED);  // addresses are never used again
     blocks_.erase(found);
     return true;
@@ -85,6 +90,10 @@ class Memory {
   }
 
  private:
+  static std::size_t limit() {
+    const char* const text = std::getenv("FAKE_CUDA_MEMORY");
+    return text ? std::size_t(std::atoll(text)) : kSpace;
+  }
   static std::byte* map(int protection) {
     void* const at = ::mmap(nullptr, kSpace, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) std::abort();
@@ -93,6 +102,7 @@ class Memory {
   std::byte *const pointers_, *const bytes_;
   std::mutex mutex_;
   std::size_t next_ = kAlign;
+  std::map<int, std::size_t> taken_;  // by device
   struct Block {
     std::size_t bytes;
     int device;
@@ -231,7 +241,14 @@ using StreamHandle = std::shared_ptr<Stream>;
 struct Event {
   StreamHandle stream;
   std::uint64_t number = 0;
+  bool has_time = false;
+  std::shared_ptr<std::atomic<std::int64_t>> time{};  // nanoseconds when it was reached
 };
+
+std::int64_t nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 constexpr int kMaxDevices = 64;
 
@@ -275,6 +292,14 @@ std::atomic<std::uint64_t> host_waits[kMaxDevices];
 
 void count_host_wait() { ++host_waits[current_device]; }
 
+std::atomic<bool> lost[kMaxDevices];
+
+// What every use of the current device returns: 0 if it works.
+int state_of_device() {
+  if (lost[current_device]) return kLaunchFailure;
+  return std::getenv("FAKE_CUDA_UNAVAILABLE") ? kUnavailable : 0;
+}
+
 bool may_be_copied(const void* p, std::size_t bytes) {
   return memory().owns(p) ? memory().is_valid(p, bytes) : pinned().holds(p, bytes);
 }
@@ -302,6 +327,7 @@ void fake_cuda_await(void* stream) { stream_of(stream)->wait_for_all(); }
 std::uint64_t fake_cuda_host_waits(int device) { return host_waits[device]; }
 int fake_cuda_device_of(const void* p) { return memory().device_of(p, 1); }
 int fake_cuda_is_pinned(const void* p) { return pinned().holds(p, 1); }
+void fake_cuda_lose(int device) { lost[device] = true; }
 int fake_cuda_current_device() { return current_device; }
 
 int cudaGetDeviceCount(int* count) {
@@ -324,11 +350,13 @@ int cudaDeviceGetPCIBusId(char* text, int size, int device) {
   return 0;
 }
 int cudaMalloc(void** at, std::size_t bytes) {
+  if (const int broken = state_of_device()) return fail(broken);
   *at = memory().allocate(bytes);
   return *at ? 0 : fail(kOutOfMemory);
 }
 int cudaFree(void* p) { return !p || memory().release(p) ? 0 : fail(kInvalidValue); }
 int cudaHostAlloc(void** at, std::size_t bytes, unsigned) {
+  if (const int broken = state_of_device()) return fail(broken);
   *at = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (!*at) return fail(kOutOfMemory);
   pinned().add(*at, bytes);
@@ -348,6 +376,7 @@ int cudaHostUnregister(void* p) { return pinned().remove(p) ? 0 : fail(kInvalidV
 
 int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* stream) {
   if (bytes == 0) return 0;
+  if (const int broken = state_of_device()) return fail(broken);
   if (!may_be_copied(to, bytes) || !may_be_copied(from, bytes)) return fail(kInvalidValue);
   stream_of(stream)->push([=] { std::memcpy(fake_cuda_bytes(to), fake_cuda_bytes(from), bytes); });
   return 0;
@@ -367,6 +396,7 @@ int cudaLaunchHostFunc(void* stream, void (*act)(void*), void* data) {
 }
 
 int cudaStreamCreateWithFlags(void** stream, unsigned) {
+  if (const int broken = state_of_device()) return fail(broken);
   auto* const handle = new StreamHandle(Stream::start());
   streams_made().add(current_device, *handle);
   *stream = handle;
@@ -384,8 +414,12 @@ int cudaStreamDestroy(void* stream) {
   delete handle;
   return 0;
 }
-int cudaStreamQuery(void* stream) { return stream_of(stream)->demand_all() ? 0 : fail(kNotReady); }
+int cudaStreamQuery(void* stream) {
+  if (const int broken = state_of_device()) return fail(broken);
+  return stream_of(stream)->demand_all() ? 0 : fail(kNotReady);
+}
 int cudaStreamSynchronize(void* stream) {
+  if (const int broken = state_of_device()) return fail(broken);
   count_host_wait();
   stream_of(stream)->wait_for_all();
   return 0;
@@ -399,8 +433,9 @@ int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
   on->push([=, raw = on.get()] { raw->wait_for(*awaited.stream, awaited.number); });
   return 0;
 }
-int cudaEventCreateWithFlags(void** event, unsigned) {
-  *event = new Event;
+int cudaEventCreateWithFlags(void** event, unsigned flags) {
+  if (const int broken = state_of_device()) return fail(broken);
+  *event = new Event{.has_time = (flags & 2) == 0};  // cudaEventDisableTiming
   return 0;
 }
 int cudaEventDestroy(void* event) {
@@ -408,12 +443,24 @@ int cudaEventDestroy(void* event) {
   return 0;
 }
 int cudaEventRecord(void* event, void* stream) {
+  if (const int broken = state_of_device()) return fail(broken);
   StreamHandle on = stream_of(stream);
-  const std::uint64_t number = on->push([] {});
-  event_of(event) = {std::move(on), number};
+  Event& e = event_of(event);
+  e.time = std::make_shared<std::atomic<std::int64_t>>(0);
+  e.number = on->push([time = e.time] { *time = nanoseconds(); });
+  e.stream = std::move(on);
+  return 0;
+}
+// Times are those of the host's clock, when the stream came to the event.
+int cudaEventElapsedTime(float* milliseconds, void* from, void* to) {
+  const Event &first = event_of(from), &second = event_of(to);
+  if (!first.has_time || !second.has_time || !first.time || !second.time) return fail(kInvalidHandle);
+  if (*first.time == 0 || *second.time == 0) return fail(kNotReady);
+  *milliseconds = float(double(*second.time - *first.time) / 1e6);
   return 0;
 }
 int cudaEventQuery(void* event) {
+  if (const int broken = state_of_device()) return fail(broken);
   const Event& e = event_of(event);
   return !e.stream || e.stream->demand(e.number) ? 0 : fail(kNotReady);
 }
@@ -429,6 +476,10 @@ const char* cudaGetErrorString(int error) {
       return "invalid argument";
     case kOutOfMemory:
       return "out of memory";
+    case kUnavailable:
+      return "CUDA-capable device(s) is/are busy or unavailable";
+    case kLaunchFailure:
+      return "unspecified launch failure";
     case kInvalidDevice:
       return "invalid device ordinal";
     default:
