@@ -14,6 +14,7 @@
 #include "tutti/checkpoint/checkpointer.h"
 #include "tutti/parallel/data_parallel/hooks/compression.h"
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
+#include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/recompute.h"
 
 namespace tutti::test {
@@ -200,6 +201,15 @@ TEST(TrainingOnGpus, AModelMayBeOnTwoDevices) {
       return on_cpu(net->parameters());
     };
     check_close(train_on(gpu_of(world)), train_on(kCpu), "weights");
+  });
+}
+
+TEST(TrainingOnGpus, AModelHalfOnTheCpuCannotBeFullySharded) {
+  expect_in_world([](Group& world) {
+    const auto net = std::make_shared<TwoDevices>(gpu_of(world));
+    expect_words(sentence_of([&] { FullySharded sharded(net, world); }),
+                 "FullySharded: the root is on several devices, first.weight f64[7, 5] and second.weight f64[3, 7] on "
+                 "cuda:");
   });
 }
 
