@@ -162,7 +162,7 @@ TEST(TrainersOnGpus, RanksThatShareAGpuAreNamed) {
     EXPECT_EQ(describe(run_processes(3, body, with_gpus(kStaged, {{"CUDA_VISIBLE_DEVICES", visible}}))), "");
   };
   sentences("0,1", "ranks 0, 2 compute on one GPU (0000:01:00.0)");
-  sentences("0", "ranks 0, 1, 2 compute on one GPU (0000:01:00.0)");
+  sentences("0", "ranks 0-2 compute on one GPU (0000:01:00.0)");
   sentences("0,1,2", "");
 }
 
