@@ -36,6 +36,8 @@
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/device_clock.h"
+#include "tutti/tensor/device_region.h"
 #include "tutti/tensor/module_state.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/tensor/sparse_collectives.h"

@@ -28,9 +28,10 @@ namespace {
 constexpr const char* kSynopsis = "tutti doctor [OPTIONS]";
 constexpr const char* kFooter = R"(
 Prints a line for each check: OK, WARN (a job runs, but worse than it could) or FAIL (a job does not run), and what to
-do. With several hosts, over ssh or started by hand on each, the doctor also tries every pair of hosts: connections both
-ways, UDP, latency, bandwidth, and the offset of their clocks. A host that does not answer, or does not join, gets a FAIL
-line, and the doctor examines the other hosts without it.
+do. Each GPU has a line with its memory, its compute mode, NVLink, and the NUMA node and network card near it. With
+several hosts, over ssh or started by hand on each, the doctor also tries every pair of hosts: connections both ways, UDP,
+latency, bandwidth, and the offset of their clocks. A host that does not answer, or does not join, gets a FAIL line, and
+the doctor examines the other hosts without it.
 
 Examples:
   tutti doctor -n 4
@@ -169,7 +170,8 @@ void print_json(const doctor::Report& report) {
     json["hosts"].push_back({{"node", host.node},
                              {"host", host.host},
                              {"ranks", host.ranks},
-                             {"findings", nlohmann::json::parse(to_json(host.findings))}});
+                             {"findings", nlohmann::json::parse(to_json(host.findings))},
+                             {"gpus", nlohmann::json::parse(to_json(host.gpus))}});
   for (const doctor::PairMeasure& measure : report.measures)
     json["pairs"].push_back(nlohmann::json::parse(to_json(measure)));
   json["between"] = nlohmann::json::parse(to_json(report.between));

@@ -1,7 +1,9 @@
 // What a call on GPU memory says where there is no GPU, or not this one; and how staged calls fail.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include "tests/cuda/worlds.h"
+#include "tests/fakes/cuda/cudart.h"
 #include "tutti/comm/cuda/runtime.h"
 
 namespace tutti::test {
@@ -52,6 +54,49 @@ TEST(CudaRefusals, NoDevice) {
 
 TEST(CudaRefusals, NotThisDevice) {
   expect_refused(3, "there is no device cuda:3, 2 are visible to this process", {{"FAKE_CUDA_DEVICES", "2"}});
+}
+
+constexpr const char* kTaken =
+    "CUDA could not make an event: CUDA-capable device(s) is/are busy or unavailable (error 46) (hint: another process "
+    "has this GPU in exclusive mode (nvidia-smi -q -d COMPUTE; as root: nvidia-smi -c DEFAULT), or the driver has lost "
+    "it (dmesg | grep -i xid))";
+
+TEST(CudaRefusals, AGpuThatAnotherProcessHasForItself) { expect_refused(0, kTaken, {{"FAKE_CUDA_UNAVAILABLE", "1"}}); }
+
+// The double of the runtime is loaded, not linked.
+void lose(int device) {
+  void* const runtime = ::dlopen(TUTTI_FAKE_CUDA "/libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
+  check(runtime != nullptr, "the double of the CUDA runtime is not loaded");
+  reinterpret_cast<decltype(&fake_cuda_lose)>(::dlsym(runtime, "fake_cuda_lose"))(device);
+}
+
+// The call of the rank says what is wrong, and those of its peers name the rank.
+TEST(CudaStaged, ALostGpuIsReported) {
+  const auto outcomes = run_processes(
+      2,
+      [](Group& world) {
+        const int device = device_of(world);
+        DeviceMemory memory(device, 4);
+        const Request request{.kind = Kind::kAllReduce,
+                              .dtype = DType::kF32,
+                              .in = memory.data(),
+                              .out = memory.data(),
+                              .count = 1,
+                              .device = device};
+        world.run(request).or_throw();
+        const std::string own = "unspecified launch failure (error 719) (hint: a kernel failed, or the GPU is lost: ";
+        if (world.rank() == 1) {
+          lose(device);
+          const std::string text = sentence_of([&] { world.run(request).or_throw(); });
+          expect_words(text, "(f32[1], sum, cuda:" + std::to_string(device) + ") on group world, rank 1: ");
+          expect_words(text, own);
+          throw std::runtime_error(text);
+        }
+        expect_words(sentence_of([&] { world.run(request).or_throw(); }), "rank 1");
+      },
+      with_gpus(kStaged));
+  EXPECT_EQ(outcomes[0].error, "");
+  EXPECT_THAT(outcomes[1].error, ::testing::HasSubstr("unspecified launch failure"));
 }
 
 // The deadline of a staged call whose stream does not come to it says so; the peer that waits for it names it.

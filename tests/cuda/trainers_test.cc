@@ -4,8 +4,14 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <fstream>
 #include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,11 +20,13 @@
 #include "apps/options/train_dlrm_options.h"
 #include "apps/options/train_image_options.h"
 #include "tests/cuda/worlds.h"
-#include "tests/fakes/cuda/cudart.h"
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/text.h"
+#include "tutti/data/tokens/gpt_dataset.h"
 #include "tutti/models/dlrm/training.h"
+#include "tutti/models/gpt/batches.h"
+#include "tutti/models/gpt/model.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/models/image/train.h"
 #include "tutti/tensor/rank_device.h"
@@ -45,14 +53,18 @@ void check_losses(double on_gpu, double on_cpu, const std::string& what, double 
 
 // ---- pretrain_gpt
 
-double last_loss_of_gpt(const Group& world, const std::string& more) {
+gpt::Options gpt_options(const Group& world, const std::string& more) {
   cli::PretrainGptCommand command;
   parse(pretrain_gpt_options(command),
         "--num-layers 2 --hidden-size 16 --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 "
         "--micro-batch-size 2 --global-batch-size 8 --mock-data --vocab-size 31 --lr 1e-2 "
         "--eval-iters 1 --log-interval 10 " +
             more);
-  const auto options = gpt::for_world(command.options, world.size()).or_throw();
+  return gpt::for_world(command.options, world.size()).or_throw();
+}
+
+double last_loss_of_gpt(const Group& world, const std::string& more) {
+  const auto options = gpt_options(world, more);
   return gpt::pretrain(world, options, nullptr).training.last_loss.value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
@@ -96,6 +108,65 @@ TEST(TrainersOnGpus, PretrainGptContinuesOnTheOtherDevice) {
   });
 }
 
+// Every sample has a token beyond the vocabulary. Files are checked before the training, large ones in parts.
+class TokensBeyond final : public GptDataset {
+ public:
+  std::int64_t size() const override { return 64; }
+  void read(std::int64_t, std::span<std::int64_t> into) const override {
+    std::fill(into.begin(), into.end(), 1);
+    into[into.size() / 2] = 77;
+  }
+};
+
+// On a GPU such a token would give NaN.
+TEST(TrainersOnGpus, PretrainGptNamesATokenOutsideTheVocabulary) {
+  expect_in_world(2, [](Group& world) {
+    const auto options = gpt_options(world, "--train-iters 1 --device cuda");
+    const Parallel groups = gpt::make_parallel(world, options);
+    const TokensBeyond data;
+    const SequencePart part = context_part(8, 0, 1);
+    gpt::Batches batches(&data, groups, options, SampleOrder::kSequential, part, at::Device(world.device()));
+    expect_words(sentence_of([&] { batches.take(1, 1); }),
+                 "the data has the token 77, which is not in the vocabulary: expected 0 to 31");
+  });
+}
+
+// ---- Bad devices
+#ifndef TUTTI_REAL_GPUS
+
+// Half of a MiB for each GPU: the weights fit, a step does not.
+TEST(TrainersOnGpus, AStepWithoutMemoryNamesTheRankTheRequestAndTheWeights) {
+  const auto outcomes = run_processes(
+      2,
+      [](Group& world) {
+        const std::string text = sentence_of([&] {
+          last_loss_of_gpt(world, "--train-iters 2 --micro-batch-size 256 --global-batch-size 512 --device cuda");
+        });
+        expect_words(text,
+                     fmt::format("group world, rank {}: no memory is left in step 1: CUDA out of memory. Tried to "
+                                 "allocate ",
+                                 world.rank()));
+        expect_words(text, "; the weights take ");
+        expect_words(text, " bytes; ");
+      },
+      with_gpus(kStaged, {{"FAKE_CUDA_MEMORY", "524288"}}));
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+TEST(TrainersOnGpus, RanksThatShareAGpuAreNamed) {
+  const auto sentences = [](const char* visible, const std::string& expected) {
+    const auto body = [&](Group& world) {
+      const std::string text = ranks_that_share_a_gpu(world, at::Device(world.device()));
+      check(text == expected, "expected \"", expected, "\", not \"", text, "\"");
+    };
+    EXPECT_EQ(describe(run_processes(3, body, with_gpus(kStaged, {{"CUDA_VISIBLE_DEVICES", visible}}))), "");
+  };
+  sentences("0,1", "ranks 0, 2 compute on one GPU (0000:01:00.0)");
+  sentences("0", "ranks 0-2 compute on one GPU (0000:01:00.0)");
+  sentences("0,1,2", "");
+}
+
+#endif
 // ---- train_dlrm
 
 double last_loss_of_dlrm(const Group& world, const std::string& more) {
@@ -138,9 +209,9 @@ TEST(TrainersOnGpus, TrainDlrmHasTheLossesOfTheCpuAndContinuesThere) {
 // Of one pass over the data.
 std::uint64_t host_waits_of_dlrm(const Group& world, const std::string& more) {
   const int gpu = at::Device(world.device()).index();
-  const std::uint64_t before = fake_cuda_host_waits(gpu);
+  const std::uint64_t before = host_waits_for(gpu);
   last_loss_of_dlrm(world, "--use-gpu " + more);
-  return fake_cuda_host_waits(gpu) - before;
+  return host_waits_for(gpu) - before;
 }
 
 // One copy takes the rows of all tables to the GPU, and one their gradients back. The host waits for those gradients,
@@ -191,6 +262,31 @@ TEST(TrainersOnGpus, TrainImageHasTheLossesOfTheCpu) {
       check_losses(on_gpu.training.last_loss.value(), on_cpu.training.last_loss.value(), options, 1e-4);
       check(on_gpu.test_accuracy == on_cpu.test_accuracy, options, ": accuracy ", on_gpu.test_accuracy);
     }
+  });
+}
+
+// How often each name comes on the lane of this GPU.
+std::map<std::string, int> spans_of_gpu(const nlohmann::json& trace, int rank, const std::string& gpu) {
+  std::map<std::string, int> spans;
+  nlohmann::json lane;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["pid"] != rank) continue;
+    if (event["ph"] == "M" && event["args"].value("name", "") == gpu) lane = event["tid"];
+    if (event["ph"] == "X" && event["tid"] == lane) ++spans[event["name"]];
+  }
+  return spans;
+}
+
+TEST(TrainersOnGpus, TrainImageTracesTheKernelsOfItsPhases) {
+  const TemporaryFolder folder;
+  expect_in_world(2, [&](Group& world) {
+    const std::string path = folder.path() + "/trace.json";
+    train_images(world, "--device cuda --trace " + path);
+    std::ifstream file(path);
+    const auto spans = spans_of_gpu(nlohmann::json::parse(file), world.rank(), world.device());
+    for (const char* phase : {"forward", "backward", "average gradients", "optimizer"})
+      check(spans.count(phase) == 1 && spans.at(phase) == 3, phase, " is not on the lane of ", world.device(),
+            " once in each of 3 steps");
   });
 }
 

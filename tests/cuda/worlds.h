@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "tests/fakes/cuda/cudart.h"
 #include "tests/harness/device_memory.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/env.h"
@@ -26,6 +28,9 @@ inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, s
 }
 
 inline int gpu_count() { return int(visible_gpus(current_environment()).size()); }
+
+// Only the double counts them.
+inline std::uint64_t host_waits_for(int) { return 0; }
 #else
 inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, std::string> more = {}) {
   WorldOptions options{.environment = {{"TUTTI_ENGINE", engine},
@@ -36,6 +41,9 @@ inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, s
 }
 
 inline int gpu_count() { return 7; }
+
+// Calls so far that made the host wait for this GPU.
+inline std::uint64_t host_waits_for(int device) { return fake_cuda_host_waits(device); }
 #endif
 
 inline constexpr const char* kStaged = "cpu:tutti,cuda:staged";

@@ -19,7 +19,8 @@ JSON = {
                 "tutti/parallel/data_parallel/stats_json.cc", "tutti/checkpoint/io/background_saver.cc",
                 "tutti/checkpoint/memory/memory_copies.cc", "bench/collectives/report.cc",
                 "bench/comparison/operation_report.cc", "bench/comparison/compare.cc", "apps/tutti/plan_report.cc",
-                "apps/tutti/plan_pipeline.cc", "apps/tutti/doctor.cc", "tutti/doctor/pair_probe.cc", "apps/tutti/ckpt/ls.cc"),
+                "apps/tutti/plan_pipeline.cc", "apps/tutti/doctor.cc", "tutti/doctor/gpus.cc", "tutti/doctor/pair_probe.cc",
+                "apps/tutti/ckpt/ls.cc"),
     "formats.md": ("tutti/trace/flight/dump.cc",),
 }
 KEY = re.compile(r'\{\\?"(\w+)\\?",|\w+\["(\w+)"\] = |\w+\["(\w+)"\]\.push_back|add_(?:text|time)\("(\w+)"|[{,]"(\w+)\\?":')

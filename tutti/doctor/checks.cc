@@ -14,6 +14,7 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/text.h"
+#include "tutti/doctor/gpu_checks.h"
 #include "tutti/transport/address.h"
 #include "tutti/transport/socket.h"
 
@@ -50,6 +51,13 @@ class HostChecks {
     disks();
     clock();
     for (Finding& finding : check_devices(host_.devices, job_.ranks, job_.devices))
+      findings_.push_back(std::move(finding));
+    const DeviceInfo& devices = host_.devices;
+    for (Finding& finding : check_gpus(devices.survey, {.ranks = job_.ranks,
+                                                       .nodes = job_.nodes,
+                                                       .has_gpus = !devices.nodes.empty(),
+                                                       .visible = devices.ranks_take,
+                                                       .core_nodes = devices.core_nodes}))
       findings_.push_back(std::move(finding));
     return std::move(findings_);
   }

@@ -135,7 +135,8 @@ class Participation {
       names_[present_[i]] = message.host;
       targets_.push_back(message.target);
       world += message.ranks;
-      report_.hosts.push_back({present_[i], message.host, message.ranks, std::move(message.findings)});
+      report_.hosts.push_back(
+          {present_[i], message.host, message.ranks, std::move(message.findings), std::move(message.gpus)});
     }
     std::vector<int> missing;
     std::vector<std::string> listed;  // their names as the user listed them
@@ -150,8 +151,8 @@ class Participation {
           came + " joined at " + to_string(store_->server()) + ", for " + std::to_string(world) + " ranks");
     else
       add(Grade::kFail, "rendezvous",
-          came + " joined at " + to_string(store_->server()) + " within " + seconds_text(to_seconds(options_.patience)) +
-              "; missing: " +
+          came + " joined at " + to_string(store_->server()) + " within " +
+              seconds_text(to_seconds(options_.patience)) + "; missing: " +
               (listed.empty() ? "node" + std::string(missing.size() > 1 ? "s " : " ") + ranks_text(missing)
                               : join(listed, ", ")),
           listed.empty() ? "start tutti doctor there, with its own --node-rank; its output there shows more"
@@ -259,6 +260,7 @@ Result<Report> examine(const Options& options) {
   Report report;
   HostReport mine{.node = options.node, .host = host.name, .ranks = job.ranks};
   mine.findings = check_host(host, job);
+  mine.gpus = host.devices.survey.gpus;
   const std::string own = own_address(options.iface, mine.findings);
   for (Finding& finding : try_host(job)) mine.findings.push_back(std::move(finding));
   report.hosts.push_back(mine);
@@ -268,6 +270,7 @@ Result<Report> examine(const Options& options) {
   message.version = TUTTI_VERSION;
   message.ranks = job.ranks;
   message.findings = mine.findings;
+  message.gpus = mine.gpus;
   if (const Status participated = Participation(options, own, report).run(store, std::move(message)); !participated) {
     Error error = participated.error();
     const std::string fix = fix_of(error);
@@ -284,7 +287,8 @@ std::string encode(const Message& message) {
                         {"ranks", message.ranks},
                         {"stream", to_string(message.target.stream)},
                         {"datagrams", to_string(message.target.datagrams)},
-                        {"findings", to_json(message.findings)}}
+                        {"findings", to_json(message.findings)},
+                        {"gpus", to_json(message.gpus)}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -299,7 +303,8 @@ Result<Message> parse_doctor_message(const std::string& text) {
   Message message;
   message.host = words("host");
   message.version = words("version");
-  const std::string stream = words("stream"), datagrams = words("datagrams"), findings = words("findings");
+  const std::string stream = words("stream"), datagrams = words("datagrams"), findings = words("findings"),
+                    gpus = words("gpus");
   whole = whole && json.contains("ranks") && json["ranks"].is_number_integer() && json["ranks"] >= 1 &&
           json["ranks"] <= kMostRanks;
   if (!whole)
@@ -309,6 +314,7 @@ Result<Message> parse_doctor_message(const std::string& text) {
   message.ranks = json["ranks"].get<int>();
   message.target = {TUTTI_TRY(transport::parse_address(stream)), TUTTI_TRY(transport::parse_address(datagrams))};
   message.findings = TUTTI_TRY(findings_from_json(findings));
+  message.gpus = TUTTI_TRY(gpus_from_json(gpus));
   return message;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tutti/doctor/checks.h"
+#include "tutti/doctor/gpus.h"
 #include "tutti/doctor/pair_probe.h"
 #include "tutti/doctor/report.h"
 #include "tutti/transport/handshake.h"
@@ -29,6 +30,7 @@ struct HostReport {
   std::string host;
   int ranks = 1;
   std::vector<Finding> findings;
+  std::vector<GpuInfo> gpus;
 };
 struct Report {
   std::vector<HostReport> hosts;      // those that came, by node
@@ -51,6 +53,7 @@ struct Message {
   int ranks = 1;
   ProbeTarget target;             // where the others can probe the path to it
   std::vector<Finding> findings;  // about the host itself
+  std::vector<GpuInfo> gpus;
 };
 std::string encode(const Message& message);
 // kCorrupt: from another version of tutti, or damaged.

@@ -28,6 +28,7 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/cuda/runtime.h"
+#include "tutti/launch/affinity/binding.h"
 #include "tutti/launch/monitor/process_info.h"
 #include "tutti/launch/process.h"
 #include "tutti/rendezvous/reach_store.h"
@@ -189,6 +190,12 @@ DeviceInfo inspect_devices() {
   } else {
     devices.runtime_trouble = cuda.error().detail;
   }
+  devices.survey = survey_gpus();
+  devices.ranks_take = places_of(visible_gpus(current_environment()), devices.survey);
+  if (const auto topology = launch::topology_from_sys(allowed_cores()); topology.ok())
+    for (const launch::Core& core : *topology)
+      if (std::find(devices.core_nodes.begin(), devices.core_nodes.end(), core.numa) == devices.core_nodes.end())
+        devices.core_nodes.push_back(core.numa);
   return devices;
 }
 

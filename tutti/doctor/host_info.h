@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/doctor/gpus.h"
 #include "tutti/launch/tuning.h"
 
 namespace tutti::doctor {
@@ -31,6 +32,9 @@ struct DeviceInfo {
   std::optional<int> visible;   // given to this process by the CUDA runtime; none: no runtime, or it fails
   std::string runtime_trouble;  // why not
   std::optional<std::string> visible_variable;  // CUDA_VISIBLE_DEVICES
+  GpuSurvey survey;
+  std::vector<int> ranks_take;  // places in the survey of the GPUs that ranks take in turn
+  std::vector<int> core_nodes;  // NUMA nodes with a core that this process may use; empty: not known
 };
 
 struct HostInfo {

@@ -5,9 +5,19 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "tutti/base/env.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/agree.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/comm/cuda/runtime.h"
 #include "tutti/tensor/compute.h"
 
 namespace tutti {
@@ -50,7 +60,31 @@ c10::Device rank_device(const Group& world, const std::string& choice) {
     return c10::kCPU;
   }
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
+  if (const std::string shared = ranks_that_share_a_gpu(world, device); !shared.empty() && world.rank() == 0)
+    log::warn(fmt::format("{}: each has a part of its time and memory (CUDA_VISIBLE_DEVICES is {})", shared,
+                          env("CUDA_VISIBLE_DEVICES").value_or("not set")));
   return device;
+}
+
+std::string ranks_that_share_a_gpu(const Group& world, c10::Device device) {
+  char bus[32] = "";
+  if (const auto runtime = cuda::runtime(); runtime.ok() && device.is_cuda())
+    if ((*runtime)->cudaDeviceGetPCIBusId(bus, sizeof bus, device.index()) != 0) (*runtime)->cudaGetLastError();
+  constexpr std::size_t kLength = 48;
+  const std::string text = bus[0] ? fmt::format("{} {}", world.node(), bus) : "";
+  std::vector<std::uint8_t> mine(kLength, 0), all(kLength * std::size_t(world.size()));
+  std::copy(text.begin(), text.end(), mine.begin());
+  all_gather(world, std::span<const std::uint8_t>(mine), std::span(all));
+  std::map<std::string, std::vector<int>> ranks_on;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (const auto* const at = &all[kLength * std::size_t(rank)]; *at)
+      ranks_on[reinterpret_cast<const char*>(at)].push_back(rank);
+  std::vector<std::string> shared;
+  for (const auto& [gpu, ranks] : ranks_on)
+    if (ranks.size() > 1)
+      shared.push_back(
+          fmt::format("ranks {} compute on one GPU ({})", ranks_text(ranks), gpu.substr(gpu.find(' ') + 1)));
+  return join(shared, "; ");
 }
 
 at::Tensor copied_to(const at::Tensor& on_host, c10::Device device) {

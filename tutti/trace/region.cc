@@ -94,6 +94,7 @@ using detail::ThreadLog;
 struct Logs {
   std::atomic<std::uint64_t> trace{0};  // odd: under way
   std::atomic<std::size_t> most_events{0};
+  std::atomic<void (*)()> drain{nullptr};
   Mutex mutex;
   std::vector<std::shared_ptr<ThreadLog>> all TUTTI_GUARDED_BY(mutex);
   struct Lane {
@@ -244,8 +245,11 @@ void start_trace(const TraceOptions& options) {
   detail::tracing = true;
 }
 
+void set_trace_drain(void (*drain)()) { logs().drain = drain; }
+
 Trace stop_trace() {
   Logs& logs = tutti::logs();
+  if (void (*const drain)() = logs.drain; drain && is_tracing()) drain();
   const MutexLock lock(logs.mutex);
   if (logs.trace % 2 == 0) return {};
   Trace trace{.begin = logs.begin, .wall_clock = logs.wall_clock, .took = now() - logs.begin};

@@ -63,6 +63,9 @@ struct Trace {
 void start_trace(const TraceOptions& options = {});
 // Ends it. Without one under way: an empty trace.
 Trace stop_trace();
+// `drain` is called when a trace ends, before it is collected: it records the spans that have waited for their times
+// (tensor/device_region.h). One for the process.
+void set_trace_drain(void (*drain)());
 
 namespace detail {
 extern std::atomic<bool> tracing;
@@ -101,8 +104,9 @@ class Region {
 };
 
 // Records an operation that ran from `begin` to `end` on no single thread: one thread started it, and another carried
-// it on. The spans of a lane have their own line below the threads, and should not overlap. Any thread. Call it when
-// the operation has ended, and only if is_tracing(). Operations that began before the trace are not recorded.
+// it on. The spans of a lane have their own line below the threads. They should not overlap, but one may be within
+// another. Any thread. Call it when the operation has ended, and only if is_tracing(). Operations that began before the
+// trace are not recorded.
 void record_span(const std::string& lane, const char* name, std::string detail, Clock::time_point begin,
                  Clock::time_point end);
 

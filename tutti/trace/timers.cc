@@ -12,22 +12,45 @@ namespace tutti {
 void Timer::start() {
   TUTTI_REQUIRE(!runs_, "the timer \"", name_, "\" is started, but it is already running");
   runs_ = true;
-  begin_ = now();
+  if (clock_)
+    begin_mark_ = clock_->mark();
+  else
+    begin_ = now();
 }
 
 void Timer::stop() {
   TUTTI_REQUIRE(runs_, "the timer \"", name_, "\" is stopped, but it is not running");
   runs_ = false;
+  if (clock_) {
+    pending_.push_back({std::move(begin_mark_), clock_->mark()});
+    return settle();
+  }
   sum_ += now() - begin_;
   ++count_;
 }
 
-double Timer::seconds() const { return to_seconds(sum_ + (runs_ ? Duration(now() - begin_) : Duration(0))); }
+// Adds what has run.
+void Timer::settle() {
+  for (; !pending_.empty(); pending_.pop_front()) {
+    const auto& [begin, end] = pending_.front();
+    if (!begin || !end) continue;
+    if (!end->has_passed()) return;
+    const auto took = clock_->between(*begin, *end);
+    if (!took) continue;
+    sum_ += *took;
+    ++count_;
+  }
+}
 
-Timer& Timers::operator[](std::string_view name) {
+double Timer::seconds() const { return to_seconds(sum_ + (runs_ && !clock_ ? Duration(now() - begin_) : Duration(0))); }
+
+Timer& Timers::operator[](std::string_view name) { return named(name, clock_.get()); }
+Timer& Timers::on_host(std::string_view name) { return named(name, nullptr); }
+
+Timer& Timers::named(std::string_view name, StreamClock* clock) {
   for (const auto& timer : timers_)
     if (timer->name_ == name) return *timer;
-  timers_.push_back(std::unique_ptr<Timer>(new Timer(std::string(name))));
+  timers_.push_back(std::unique_ptr<Timer>(new Timer(std::string(name), clock)));
   return *timers_.back();
 }
 
@@ -35,7 +58,8 @@ std::vector<TimerReading> Timers::take() {
   std::vector<TimerReading> readings;
   const Clock::time_point at = now();
   for (const auto& timer : timers_) {
-    if (timer->runs_) {
+    if (timer->clock_) timer->settle();
+    if (timer->runs_ && !timer->clock_) {
       timer->sum_ += at - timer->begin_;
       timer->begin_ = at;
     } else if (timer->count_ == 0) {

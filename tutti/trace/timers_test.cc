@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/harness/manual_stream_clock.h"
 #include "tutti/base/error.h"
 
 namespace tutti {
@@ -82,6 +83,32 @@ TEST(Timers, OverRanks) {
             "(min, max) time across ranks (ms):\n"
             "    forward ........................................: (1000.00, 4000.00)\n"
             "    only here ......................................: (500.00, 500.00)\n");
+}
+
+TEST(Timers, OfAGpuMeasureWhatHasRunAndWaitForNothing) {
+  const auto stream = std::make_shared<test::ManualStreamClock>();
+  Timers timers(stream);
+  const auto forward = [&](int of) {
+    auto timing = timers.time("forward");
+    stream->put(std::chrono::seconds(of));
+  };
+  forward(2);
+  EXPECT_THAT(timers.take(), IsEmpty());
+  stream->run();
+  stream->put(std::chrono::seconds(100));
+  forward(3);
+  { auto timing = Timers::Timing(timers.on_host("data")); }
+  auto readings = timers.take();
+  ASSERT_THAT(readings, SizeIs(2));
+  EXPECT_DOUBLE_EQ(readings[0].seconds, 2);
+  EXPECT_EQ(readings[0].count, 1);
+  EXPECT_EQ(readings[1].name, "data");
+  timers["forward"].start();
+  stream->run();
+  readings = timers.take();
+  ASSERT_THAT(readings, SizeIs(1)) << "one that runs is read when it has ended";
+  EXPECT_DOUBLE_EQ(readings[0].seconds, 3);
+  timers["forward"].stop();
 }
 
 }  // namespace

@@ -114,7 +114,8 @@ bool Trainer::out_of_time() const {
 }
 
 void Trainer::save() {
-  const auto timing = options_.timers ? options_.timers->time("save-checkpoint", 1) : LeveledTimers::Timing(nullptr);
+  const auto timing =
+      options_.timers ? options_.timers->time_on_host("save-checkpoint", 1) : LeveledTimers::Timing(nullptr);
   checkpoints_.save(step_);
   saved_step_ = step_;
 }

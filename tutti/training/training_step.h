@@ -27,7 +27,8 @@ struct TrainingStep {
   bool evaluate = false;      // evaluate now, whatever TrainerOptions::evaluation_interval says
   Scalars scalars;            // of the program, beside those of TrainerOptions::step_scalars
 
-  // Seconds of this rank. The phases do not overlap; the rest of `seconds` belongs to none of them.
+  // Seconds of this rank. The phases do not overlap; the rest of `seconds` belongs to none of them. On a GPU they are
+  // those of its stream, of the step before (phase_timer.h).
   double seconds = 0;                // of the whole step; 0: the Trainer measures Task::step()
   double data = 0;                   // waiting for the batch
   double forward = 0, backward = 0;  // with the communication that backward hides
@@ -51,8 +52,8 @@ class PhaseTotals {
 // Collective, of 8 bytes.
 double mean_over_ranks(const Group& group, double value);
 
-// The error (kNonFinite) of a loss that is a NaN or infinite. `where`: "step 5", "batch 3 of epoch 1"; the sentence goes
-// on with `of_samples`, for example "in the samples of rank 2".
+// The error (kNonFinite) of a loss that is a NaN or infinite. `where`: "step 5", "batch 3 of epoch 1"; the sentence
+// goes on with `of_samples`, for example "in the samples of rank 2".
 Error loss_not_finite(const Group& world, double loss, const std::string& where, const std::string& of_samples,
                       std::string hint);
 // "in the samples of rank 2"

@@ -15,7 +15,8 @@
 // FAKE_CUDA_DEVICES: how many GPUs there are (8); FAKE_CUDA_ERROR: what cudaGetDeviceCount returns, such as 35;
 // FAKE_CUDA_IPC_GET, FAKE_CUDA_IPC_OPEN: what cudaIpcGetMemHandle, cudaIpcOpenMemHandle return;
 // FAKE_CUDA_DIES_READING: the process is killed when a copy reads memory of another process; FAKE_CUDA_READS_LATE: so
-// many milliseconds pass before it reads.
+// many milliseconds pass before it reads;
+// FAKE_CUDA_UNAVAILABLE: set if other processes have the GPUs in exclusive mode; FAKE_CUDA_MEMORY: bytes of each GPU.
 #include "tests/fakes/cuda/cudart.h"
 
 #include <signal.h>
@@ -43,7 +44,8 @@
 
 namespace {
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kInvalidContext = 201, kNotReady = 600;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kUnavailable = 46, kInvalidDevice = 101, kInvalidContext = 201,
+              kInvalidHandle = 400, kNotReady = 600, kLaunchFailure = 719;
 
 thread_local int current_device = 0;
 thread_local int last_error = 0;
@@ -179,7 +181,14 @@ using StreamHandle = std::shared_ptr<Stream>;
 struct Event {
   StreamHandle stream;
   std::uint64_t number = 0;
+  bool has_time = false;
+  std::shared_ptr<std::atomic<std::int64_t>> time{};  // nanoseconds when it was reached
 };
+
+std::int64_t nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 constexpr int kMaxDevices = 64;
 
@@ -223,6 +232,14 @@ std::atomic<std::uint64_t> host_waits[kMaxDevices];
 
 void count_host_wait() { ++host_waits[current_device]; }
 
+std::atomic<bool> lost[kMaxDevices];
+
+// What every use of the current device returns: 0 if it works.
+int state_of_device() {
+  if (lost[current_device]) return kLaunchFailure;
+  return std::getenv("FAKE_CUDA_UNAVAILABLE") ? kUnavailable : 0;
+}
+
 int number_from(const char* variable, int otherwise) {
   const char* const text = std::getenv(variable);
   return text ? std::atoi(text) : otherwise;
@@ -253,6 +270,7 @@ void fake_cuda_await(void* stream) { stream_of(stream)->wait_for_all(); }
 std::uint64_t fake_cuda_host_waits(int device) { return host_waits[device]; }
 int fake_cuda_device_of(const void* p) { return memory().device_of(p, 1); }
 int fake_cuda_is_pinned(const void* p) { return pinned().holds(p, 1); }
+void fake_cuda_lose(int device) { lost[device] = true; }
 int fake_cuda_current_device() { return current_device; }
 
 int cudaGetDeviceCount(int* count) {
@@ -275,11 +293,13 @@ int cudaDeviceGetPCIBusId(char* text, int size, int device) {
   return 0;
 }
 int cudaMalloc(void** at, std::size_t bytes) {
+  if (const int broken = state_of_device()) return fail(broken);
   *at = memory().allocate(bytes, current_device);
   return *at ? 0 : fail(kOutOfMemory);
 }
 int cudaFree(void* p) { return !p || memory().release(p) ? 0 : fail(kInvalidValue); }
 int cudaHostAlloc(void** at, std::size_t bytes, unsigned) {
+  if (const int broken = state_of_device()) return fail(broken);
   *at = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (!*at) return fail(kOutOfMemory);
   pinned().add(*at, bytes);
@@ -299,6 +319,7 @@ int cudaHostUnregister(void* p) { return pinned().remove(p) ? 0 : fail(kInvalidV
 
 int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* stream) {
   if (bytes == 0) return 0;
+  if (const int broken = state_of_device()) return fail(broken);
   if (!may_be_copied(to, bytes) || !may_be_copied(from, bytes)) return fail(kInvalidValue);
   stream_of(stream)->push([=] {
     for (const void* p : {static_cast<const void*>(to), from}) memory().require_alive(p);
@@ -364,6 +385,7 @@ int cudaLaunchHostFunc(void* stream, void (*act)(void*), void* data) {
 }
 
 int cudaStreamCreateWithFlags(void** stream, unsigned) {
+  if (const int broken = state_of_device()) return fail(broken);
   auto* const handle = new StreamHandle(Stream::start());
   streams_made().add(current_device, *handle);
   *stream = handle;
@@ -381,8 +403,12 @@ int cudaStreamDestroy(void* stream) {
   delete handle;
   return 0;
 }
-int cudaStreamQuery(void* stream) { return stream_of(stream)->demand_all() ? 0 : fail(kNotReady); }
+int cudaStreamQuery(void* stream) {
+  if (const int broken = state_of_device()) return fail(broken);
+  return stream_of(stream)->demand_all() ? 0 : fail(kNotReady);
+}
 int cudaStreamSynchronize(void* stream) {
+  if (const int broken = state_of_device()) return fail(broken);
   count_host_wait();
   stream_of(stream)->wait_for_all();
   return 0;
@@ -396,8 +422,9 @@ int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
   on->push([=, raw = on.get()] { raw->wait_for(*awaited.stream, awaited.number); });
   return 0;
 }
-int cudaEventCreateWithFlags(void** event, unsigned) {
-  *event = new Event;
+int cudaEventCreateWithFlags(void** event, unsigned flags) {
+  if (const int broken = state_of_device()) return fail(broken);
+  *event = new Event{.has_time = (flags & 2) == 0};  // cudaEventDisableTiming
   return 0;
 }
 int cudaEventDestroy(void* event) {
@@ -405,12 +432,24 @@ int cudaEventDestroy(void* event) {
   return 0;
 }
 int cudaEventRecord(void* event, void* stream) {
+  if (const int broken = state_of_device()) return fail(broken);
   StreamHandle on = stream_of(stream);
-  const std::uint64_t number = on->push([] {});
-  event_of(event) = {std::move(on), number};
+  Event& e = event_of(event);
+  e.time = std::make_shared<std::atomic<std::int64_t>>(0);
+  e.number = on->push([time = e.time] { *time = nanoseconds(); });
+  e.stream = std::move(on);
+  return 0;
+}
+// Times are those of the host's clock, when the stream came to the event.
+int cudaEventElapsedTime(float* milliseconds, void* from, void* to) {
+  const Event &first = event_of(from), &second = event_of(to);
+  if (!first.has_time || !second.has_time || !first.time || !second.time) return fail(kInvalidHandle);
+  if (*first.time == 0 || *second.time == 0) return fail(kNotReady);
+  *milliseconds = float(double(*second.time - *first.time) / 1e6);
   return 0;
 }
 int cudaEventQuery(void* event) {
+  if (const int broken = state_of_device()) return fail(broken);
   const Event& e = event_of(event);
   return !e.stream || e.stream->demand(e.number) ? 0 : fail(kNotReady);
 }
@@ -426,6 +465,10 @@ const char* cudaGetErrorString(int error) {
       return "invalid argument";
     case kOutOfMemory:
       return "out of memory";
+    case kUnavailable:
+      return "CUDA-capable device(s) is/are busy or unavailable";
+    case kLaunchFailure:
+      return "unspecified launch failure";
     case kInvalidDevice:
       return "invalid device ordinal";
     case kInvalidContext:

@@ -72,8 +72,11 @@ void* Memory::allocate(std::size_t bytes, int device) {
   }
   const std::lock_guard lock(mutex_);
   bytes = up(bytes, kAlign);
+  const char* const most = std::getenv("FAKE_CUDA_MEMORY");
+  if (most && taken_[device] + bytes > std::size_t(std::atoll(most))) return nullptr;
   std::byte* const at = reserve_locked(bytes, kAlign);
   if (!at) return nullptr;
+  taken_[device] += bytes;
   blocks_[at] = {.begin = at, .bytes = bytes, .device = device, .id = ++last_id_};
   id_before(bytes_of(at)) = last_id_;
   return at;
@@ -88,6 +91,7 @@ bool Memory::release(void* p) {
     std::memset(bytes_of(p), kPoison, found->second.bytes);
   else
     ::madvise(bytes_of(p), found->second.bytes, MADV_REMOVE);
+  taken_[found->second.device] -= found->second.bytes;
   blocks_.erase(found);
   return true;
 }

@@ -45,7 +45,8 @@ class Memory {
   Memory();
   bool owns(const void* p) const;
   void* bytes_of(const void* p) const;
-  // Null: no space is left. Ends a process that was forked from one that has used the memory: CUDA does not work there.
+  // Null: no space is left, or the device would have more than FAKE_CUDA_MEMORY bytes. Ends a process that was forked
+  // from one that has used the memory: CUDA does not work there.
   void* allocate(std::size_t bytes, int device);
   bool release(void* p);  // false: not a block of this process
   bool is_valid(const void* p, std::size_t bytes) { return device_of(p, bytes) >= 0; }
@@ -70,6 +71,7 @@ class Memory {
   std::mutex mutex_;
   std::size_t next_ = 0;
   std::uint64_t last_id_ = 0;
+  std::map<int, std::size_t> taken_;  // bytes, by device
   std::map<std::byte*, Block> blocks_;
 };
 

@@ -127,7 +127,9 @@ class Blocks final : public compat::Allocator {
     }
     auto* const block = new Block{.owner = this, .key = key, .data = nullptr, .users = {}};
     const std::size_t bytes = std::get<2>(key);
-    require(on_device_ ? cudaMalloc(&block->data, bytes) : cudaHostAlloc(&block->data, bytes, 0), "out of memory");
+    const int code = on_device_ ? cudaMalloc(&block->data, bytes) : cudaHostAlloc(&block->data, bytes, 0);
+    TORCH_CHECK_WITH(OutOfMemoryError, code != 2, "CUDA out of memory. Tried to allocate ", bytes, " bytes");
+    require(code, "no memory");
     block->poison();
     return block;
   }
@@ -199,9 +201,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     cudaStreamSynchronize(handle_of(stream));
     throw_if_broken(stream.device());
   }
-  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
     const OnDevice on(stream.device_index());
-    if (!*event) cudaEventCreateWithFlags(event, 2);
+    if (!*event) cudaEventCreateWithFlags(event, flag == c10::EventFlag::BACKEND_DEFAULT ? 0 : 2);
     cudaEventRecord(*event, handle_of(stream));
   }
   void block(void* event, const c10::Stream& stream) const override {

@@ -41,6 +41,7 @@ Result<Runtime> load() {
   TUTTI_TAKE(cudaEventDestroy);
   TUTTI_TAKE(cudaEventRecord);
   TUTTI_TAKE(cudaEventQuery);
+  TUTTI_TAKE(cudaEventElapsedTime);
   TUTTI_TAKE(cudaGetErrorString);
   TUTTI_TAKE(cudaGetLastError);
 #undef TUTTI_TAKE

@@ -32,6 +32,7 @@ struct Runtime {
   int (*cudaEventDestroy)(void* event);
   int (*cudaEventRecord)(void* event, void* stream);
   int (*cudaEventQuery)(void* event);
+  int (*cudaEventElapsedTime)(float* milliseconds, void* from, void* to);
   const char* (*cudaGetErrorString)(int error);
   int (*cudaGetLastError)();
 
@@ -41,7 +42,29 @@ struct Runtime {
     cudaGetLastError();  // otherwise a later call in this thread would return this error
     return Error{.code = Code::kSystem,
                  .detail = std::string("CUDA could not ") + doing + ": " + cudaGetErrorString(code) + " (error " +
-                           std::to_string(code) + ")"};
+                           std::to_string(code) + ")",
+                 .hint = hint_of(code)};
+  }
+
+  static const char* hint_of(int code) {
+    switch (code) {
+      case 2:  // cudaErrorMemoryAllocation
+        return "nvidia-smi shows which processes hold the memory";
+      case 46:  // cudaErrorDevicesUnavailable
+        return "another process has this GPU in exclusive mode (nvidia-smi -q -d COMPUTE; as root: nvidia-smi -c "
+               "DEFAULT), or the driver has lost it (dmesg | grep -i xid)";
+      case 214:  // cudaErrorECCUncorrectable
+      case 719:  // cudaErrorLaunchFailure
+      case 999:  // cudaErrorUnknown
+        return "a kernel failed, or the GPU is lost: dmesg | grep -i xid shows which; this process cannot use the GPU "
+               "any more";
+      case 700:  // cudaErrorIllegalAddress
+        return "a kernel accessed memory that is not its own: CUDA_LAUNCH_BLOCKING=1 shows which";
+      case 802:  // cudaErrorSystemNotReady
+        return "the fabric manager of the NVSwitches does not run: systemctl status nvidia-fabricmanager";
+      default:
+        return "";
+    }
   }
 };
 

@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "tutti/tensor/autograd_node.h"
-#include "tutti/trace/region.h"
+#include "tutti/tensor/device_region.h"
 
 namespace tutti::dlrm {
 namespace {
@@ -37,7 +37,7 @@ struct MlpNode {
   }
 
   static variable_list backward(AutogradContext* context, const MlpShape& mlp, const variable_list& gradients) {
-    const Region region(mlp.backward_label);
+    const DeviceRegion region(mlp.backward_label, gradients[0].device());
     const variable_list saved = context->get_saved_variables();
     const std::size_t parameters = 2 * mlp.layers;
     variable_list results(parameters + 1);
@@ -64,7 +64,8 @@ Mlp::Mlp(const std::vector<std::int64_t>& sizes, bool sigmoid, Labels labels) : 
 }
 
 at::Tensor Mlp::forward(const at::Tensor& input) {
-  const Region region(labels_.forward, [&] { return fmt::format("[{}]", fmt::join(input.sizes(), ", ")); });
+  const DeviceRegion region(labels_.forward, input.device(),
+                            [&] { return fmt::format("[{}]", fmt::join(input.sizes(), ", ")); });
   variable_list inputs = {input};
   for (const auto& layer : layers_) inputs.insert(inputs.end(), {layer->weight, layer->bias});
   return autograd::apply_node<MlpNode>({layers_.size(), sigmoid_, labels_.backward}, at::TensorList(inputs));

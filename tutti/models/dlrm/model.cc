@@ -20,6 +20,7 @@
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/device_region.h"
 #include "tutti/tensor/rank_device.h"
 #include "tutti/trace/region.h"
 
@@ -355,7 +356,7 @@ std::vector<at::Tensor> Model::vectors_of(std::vector<at::Tensor> rows) const {
 }
 
 at::Tensor Model::interact(const at::Tensor& x, const std::vector<at::Tensor>& vectors) const {
-  const Region region("DLRM interaction forward", [&] { return dimensions_text(x); });
+  const DeviceRegion region("DLRM interaction forward", device_, [&] { return dimensions_text(x); });
   std::vector<at::Tensor> all = {x};
   all.insert(all.end(), vectors.begin(), vectors.end());
   if (architecture_.interaction == Interaction::kCat) return at::cat(all, 1);
@@ -369,12 +370,12 @@ ShardedEmbeddings::Pending Model::post(const ModelBatch& batch) {
 }
 
 std::vector<at::Tensor> Model::wait(const ShardedEmbeddings::Pending& pending) {
-  const Region region("DLRM alltoall_wait_fwd_single");
+  const DeviceRegion region("DLRM alltoall_wait_fwd_single", device_);
   return vectors_of(tables_->wait(pending));
 }
 
 at::Tensor Model::forward(const ModelBatch& batch) {
-  const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
+  const DeviceRegion region("DLRM forward", device_, [&] { return dimensions_text(batch.dense); });
   const auto pending = post(batch);
   dense_->predictions =
       dense_->forward(copied_to(batch.dense, device_), [&](const at::Tensor& x) { return interact(x, wait(pending)); });
@@ -390,7 +391,7 @@ std::vector<at::Tensor> Model::pooled(const ModelBatch& batch) const {
 }
 
 at::Tensor Model::predict(const ModelBatch& batch) {
-  const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
+  const DeviceRegion region("DLRM forward", device_, [&] { return dimensions_text(batch.dense); });
   const at::NoGradGuard no_grad;
   const auto pending = tables_ ? post(batch) : ShardedEmbeddings::Pending();
   const at::Tensor dense = copied_to(batch.dense, device_);
@@ -419,15 +420,15 @@ void Model::quantise(int mlp_bits, int table_bits) {
 }
 
 void Model::learn(const at::Tensor& gradient, double learning_rate) {
-  const Region region("DLRM backward", [&] { return dimensions_text(gradient); });
+  const DeviceRegion region("DLRM backward", device_, [&] { return dimensions_text(gradient); });
   tables_->set_lr(learning_rate);
   std::exchange(dense_->predictions, at::Tensor())
       .backward(copied_to(table_group_ ? gradient * double(table_group_.size()) : gradient, device_));
   if (dense_->parallel) {
-    const Region reduce("DLRM all_reduce of MLPs");
+    const DeviceRegion reduce("DLRM all_reduce of MLPs", device_);
     dense_->parallel->finish();
   }
-  const Region step("DLRM optimizer step");
+  const DeviceRegion step("DLRM optimizer step", device_);
   dense_->optimizer->set_lr(learning_rate);
   dense_->optimizer->step();
   dense_->parallel ? dense_->parallel->zero_grad() : dense_->optimizer->zero_grad();

@@ -29,6 +29,7 @@
 #include "tutti/models/dlrm/saved_model.h"
 #include "tutti/models/dlrm/tensors.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/memory_report.h"
 #include "tutti/tensor/rank_device.h"
 #include "tutti/trace/region.h"
 #include "tutti/training/trainer.h"
@@ -155,7 +156,10 @@ class DlrmTask final : public Task {
     const StepBatch& step = train_.next();
     const auto begin = now();
     timer_.begin(begin);
-    const auto losses = train_step(step);
+    std::vector<LossSums> losses;
+    report_memory(
+        world_, fmt::format("step {}", state_.steps + 1), [&] { return dense_parameters(); },
+        [&] { losses = train_step(step); });
     const auto end = now();
     const double seconds = timer_.end(end);
     for (std::size_t part = 0; part < step.sizes.size(); ++part) {
@@ -258,6 +262,12 @@ class DlrmTask final : public Task {
     in_epoch_ = true;
     train_.seek(state_.batch, state_.epoch);
     timer_.pause();
+  }
+
+  std::vector<NamedTensor> dense_parameters() const {
+    std::vector<NamedTensor> parameters;
+    for (const DenseTensor& dense : model_.dense()) parameters.push_back({dense.name, dense.value});
+    return parameters;
   }
 
   // By batch of the step, what its samples here lost.

@@ -21,6 +21,7 @@
 #include "tutti/parallel/pipeline/tied_weights.h"
 #include "tutti/parallel/tensor/partial_gradients.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/device_region.h"
 #include "tutti/training/leveled_timers.h"
 
 namespace tutti::gpt {
@@ -270,6 +271,7 @@ StepOutcome GridStep::finish(double learning_rate, double weight_decay, LeveledT
     average();
   }
   const auto timing = timers.time("optimizer", 1);
+  const DeviceRegion region("optimizer", model_->device());
   const StepOutcome outcome = sharded_ ? clip_sharded(scale) : clip(scale);
   if (outcome.skipped) {
     zero_grad();

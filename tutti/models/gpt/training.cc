@@ -29,9 +29,12 @@
 #include "tutti/parallel/pipeline/pipeline.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/device_clock.h"
+#include "tutti/tensor/device_region.h"
+#include "tutti/tensor/memory_report.h"
+#include "tutti/tensor/named_tensor.h"
 #include "tutti/tensor/rank_device.h"
 #include "tutti/tensor/seed.h"
-#include "tutti/trace/region.h"
 #include "tutti/training/trainer.h"
 
 namespace tutti::gpt {
@@ -88,7 +91,8 @@ class GptTask final : public Task {
         datasets_(open_data()),
         model_(make_model(groups_, options, rank_device(world, options.device))),
         weights_(groups_, options, model_),
-        timers_(options.report.timing_level),
+        timers_(options.report.timing_level,
+                options.report.timing_level > 0 ? device_clock(model_->device()) : nullptr),
         state_(groups_, weights_, options),
         schedule_(options.batches) {
     if (options.optimizer.loss_scale) loss_scale_.emplace(*options.optimizer.loss_scale);
@@ -124,6 +128,14 @@ class GptTask final : public Task {
   }
 
   TrainingStep step(std::int64_t number) override {
+    TrainingStep made;
+    report_memory(
+        world_, fmt::format("step {}", number), [&] { return parameters_of(*model_); },
+        [&] { made = train_step(number); });
+    return made;
+  }
+
+  TrainingStep train_step(std::int64_t number) {
     if (!training_) begin_training(number);
     const auto step_begin = now();
     const std::int64_t batch = schedule_.global_batch(progress_.consumed);
@@ -136,13 +148,13 @@ class GptTask final : public Task {
     model_->train();
     weights_.zero_grad();
     {
-      const auto timing = timers_.time("batch-generator", 2);
+      const auto timing = timers_.time_on_host("batch-generator", 2);
       batch_ = training_->batches.take(schedule_.microbatches(progress_.consumed), number);
     }
     StepResult passed;
     {
       const auto timing = timers_.time("forward-backward", 1);
-      const Region region("forward-backward");
+      const DeviceRegion region("forward-backward", model_->device());
       passed =
           training_->pipeline.run(pipeline_schedule(options_, int(batch_.size()), false), {.scale = scale.loss_scale});
     }
@@ -232,7 +244,7 @@ class GptTask final : public Task {
     for (int chunk = 0; chunk < options_.parallel.chunks; ++chunk)
       made.push_back([this, chunk](int microbatch, const at::Tensor& input) {
         const auto timing = timers_.time("forward-compute", 2);
-        const Region region("forward");
+        const DeviceRegion region("forward", model_->device());
         return weights_.forward(chunk, batch_[std::size_t(microbatch)], input);
       });
     return made;
@@ -337,7 +349,7 @@ class GptTask final : public Task {
   // The `turn`-th evaluation of that part takes the samples behind those of the turns before.
   double evaluate_part(DataPart part, std::int64_t turn, const char* of_what) {
     if (options_.evaluation.iterations == 0) return 0;
-    const auto timing = timers_.time("evaluate", 1);
+    const auto timing = timers_.time_on_host("evaluate", 1);
     const at::NoGradGuard no_grad;
     model_->eval();
     const BatchSchedule schedule(options_.batches);

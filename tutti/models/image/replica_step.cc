@@ -1,11 +1,11 @@
 #include "tutti/models/image/replica_step.h"
 
-#include "tutti/trace/region.h"
+#include "tutti/tensor/device_region.h"
 
 namespace tutti {
 
 ReplicaStep::ReplicaStep(DataParallel<ImageModel>& ddp, const ReplicaStepOptions& options)
-    : ddp_(ddp), options_(options) {
+    : ddp_(ddp), options_(options), device_(ddp.module().parameters().front().device()) {
   if (options.sharded_stage > 0) {
     sharded_.emplace(ddp, options.rule, ShardedOptimizerOptions{.stage = options.sharded_stage});
   } else {
@@ -14,13 +14,15 @@ ReplicaStep::ReplicaStep(DataParallel<ImageModel>& ddp, const ReplicaStepOptions
   if (options.scales_loss) scaler_.emplace(ddp);
 }
 
-void ReplicaStep::finish() {
-  if (whole_) {
-    const Region region("average gradients");
-    ddp_.finish();
-  }
-  const Region region("optimizer");
-  step();
+void ReplicaStep::average() {
+  if (!whole_) return;
+  const DeviceRegion region("average gradients", device_);
+  ddp_.finish();
+}
+
+void ReplicaStep::step() {
+  const DeviceRegion region("optimizer", device_);
+  step_weights();
   if (scaler_) {
     skipped_ += ddp_.reducer().skips_step();
     scaler_->update();
@@ -29,7 +31,7 @@ void ReplicaStep::finish() {
   }
 }
 
-void ReplicaStep::step() {
+void ReplicaStep::step_weights() {
   if (whole_ && ddp_.reducer().skips_step()) return;
   if (options_.clip_grad_norm > 0) {
     const auto norm =

@@ -27,10 +27,16 @@ class ReplicaStep {
 
   // What backward() starts from.
   at::Tensor scaled(const at::Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
-  // Averages gradients and steps the weights. Throws Exception with the root cause, and for gradients that are not
+  // average(), then step(). Throws Exception with the root cause, and for gradients that are not
   // finite, where that is known (DataParallelOptions::finite_check, clip_grad_norm), unless their scale can be lowered:
   // then the step is skipped, on every rank.
-  void finish();
+  void finish() {
+    average();
+    step();
+  }
+  // The part that communicates, where it is one: a sharded optimizer averages in step().
+  void average();
+  void step();
   // Steps that were skipped; whether the last one was.
   std::int64_t skipped() const { return skipped_; }
   bool last_was_skipped() const { return ddp_.reducer().skips_step(); }
@@ -39,7 +45,7 @@ class ReplicaStep {
   void state(StateDict& dict);
 
  private:
-  void step();
+  void step_weights();
   void require_finite_gradients() const;
   [[noreturn]] void refuse(const std::string& non_finite) const;
 
@@ -48,6 +54,7 @@ class ReplicaStep {
   std::optional<Optimizer> whole_;  // one of the two
   std::optional<ShardedOptimizer> sharded_;
   std::optional<LossScaler> scaler_;
+  const c10::Device device_;
   std::int64_t skipped_ = 0;
 };
 

@@ -27,10 +27,14 @@
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 #include "tutti/parallel/replica_check.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/device_clock.h"
+#include "tutti/tensor/device_region.h"
+#include "tutti/tensor/memory_report.h"
 #include "tutti/tensor/module_state.h"
 #include "tutti/tensor/rank_device.h"
 #include "tutti/tensor/seed.h"
 #include "tutti/trace/region.h"
+#include "tutti/training/phase_timer.h"
 #include "tutti/training/trainer.h"
 
 namespace tutti {
@@ -125,7 +129,8 @@ class ImageTask final : public Task {
                         .scales_loss = scales_loss(options)}),
         loader_(batches(train.size()), MakeBatch{&pictures_}, {.threads = options.loader_threads}),
         check_(world, parameters_of(*model_), {.every = options.check_replicas}),
-        state_(world, *model_, weights_, power_sgd_.get(), options, train.size()) {
+        state_(world, *model_, weights_, power_sgd_.get(), options, train.size()),
+        phases_(device_clock(device_)) {
     const std::size_t samples = DistributedSampler(train.size(), 0, ranks()).size();
     steps_per_epoch_ = std::int64_t(samples / options.batch_size / std::size_t(options.accumulate));
   }
@@ -147,7 +152,10 @@ class ImageTask final : public Task {
   TrainingStep step(std::int64_t number) override {
     progress_.steps = number;
     go_to_batch();
-    TrainingStep made = train_step(number);
+    TrainingStep made;
+    report_memory(
+        world_, fmt::format("step {}", number), [&] { return parameters_of(*model_); },
+        [&] { made = train_step(number); });
     progress_.position = loader_.state().ranks.front().position;
     ++progress_.epoch_steps;
     check_.step();
@@ -238,6 +246,7 @@ class ImageTask final : public Task {
     TrainingStep made{
         .lr = learning_rate(options_.rule), .samples = samples_per_step(), .may_overflow = computes_in_f16(options_)};
     ddp_.zero_grad();
+    phases_.begin();
     double loss = 0;
     const auto logical = ddp_.logical_ranks();
     const int turns = logical.empty() ? options_.accumulate : int(logical.size());
@@ -245,51 +254,51 @@ class ImageTask final : public Task {
       if (!logical.empty()) {
         ddp_.begin_logical_rank(logical[std::size_t(turn)]);
         seed_all(options_.seed, {.step = step, .replica = logical[std::size_t(turn)]});
-        loss += pass(made, 1);
+        loss += pass(1);
       } else {
         seed_all(options_.seed, {.step = step, .replica = world_.rank(), .micro_batch = turn});
         std::optional<DataParallel<ImageModel>::NoSync> accumulating;
         if (turn + 1 < turns) accumulating.emplace(ddp_.reducer());
-        loss += pass(made, turns);
+        loss += pass(turns);
       }
     }
-    const auto passed = now();
-    weights_.finish();
-    made.exposed = ddp_.stats().last_exposed_seconds;
-    made.optimizer = seconds_since(passed) - made.exposed;
+    weights_.average();
+    phases_.lap(&TrainingStep::exposed);
+    weights_.step();
+    phases_.lap(&TrainingStep::optimizer);
+    phases_.end(made);
+    if (!phases_.is_of_gpu()) {  // some communication is within step(), and average() does more than wait
+      const double finished = made.exposed + made.optimizer;
+      made.exposed = ddp_.stats().last_exposed_seconds;
+      made.optimizer = finished - made.exposed;
+    }
     made.loss = mean_over_ranks(world_, loss) / turns;
     made.seconds = seconds_since(begin);
     return made;
   }
 
   // Forward and backward; `share`: of how many passes the mean is taken. The loss.
-  double pass(TrainingStep& made, int share) {
-    auto begin = now();
-    const auto lap = [&](double& phase) {
-      const auto end = now();
-      phase += to_seconds(end - begin);
-      begin = end;
-    };
+  double pass(int share) {
     std::optional<PictureBatch> batch;
     {
       const Region region("data");
       batch = loader_.next();
       TUTTI_REQUIRE(batch.has_value(), "the loader ended within an epoch");
     }
-    lap(made.data);
+    phases_.lap(&TrainingStep::data);
     at::Tensor loss;
     {
-      const Region region("forward");
+      const DeviceRegion region("forward", device_);
       loss = at::nll_loss(ddp_.forward(copied_to(batch->pictures, device_)), copied_to(batch->labels, device_));
     }
     const double value = loss.item<double>();  // waits for a GPU
-    lap(made.forward);
+    phases_.lap(&TrainingStep::forward);
     refuse_nan(value);
     {
-      const Region region("backward");
+      const DeviceRegion region("backward", device_);
       weights_.scaled(share > 1 ? loss / share : loss).backward();
     }
-    lap(made.backward);
+    phases_.lap(&TrainingStep::backward);
     return value;
   }
 
@@ -338,6 +347,7 @@ class ImageTask final : public Task {
   ReplicaCheck check_;
   ImageTrainingState state_;
   ImageProgress progress_;
+  PhaseTimer phases_;
   std::int64_t steps_per_epoch_ = 0;
   bool in_epoch_ = false;  // the loader is where progress_ says
   std::optional<ImageScore> score_;

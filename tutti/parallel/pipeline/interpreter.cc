@@ -12,9 +12,9 @@
 #include <optional>
 
 #include "tutti/parallel/gradients/tensor_math.h"
+#include "tutti/tensor/device_region.h"
 #include "tutti/tensor/live_bytes.h"
 #include "tutti/tensor/tensor_bytes.h"
-#include "tutti/trace/region.h"
 
 namespace tutti {
 namespace {
@@ -131,13 +131,16 @@ std::string Interpreter::place(const Action& action) const {
 // What is the chunk's: timed, traced, and its exceptions say where they were thrown.
 template <class Run>
 void Interpreter::timed(const Action& action, Run&& run) {
-  const Region region(region_name(action.kind), [&] { return to_string(action, schedule_.shape.chunks); });
+  const DeviceRegion region(region_name(action.kind), options_.messages.device,
+                            [&] { return to_string(action, schedule_.shape.chunks); });
   const double begin = options_.record_times ? seconds_now() : 0;
   try {
     run();
   } catch (const Exception& error) {
     if (is_message_lost(error.error())) throw;
     throw Exception(Error{.code = error.error().code, .detail = place(action) + ": " + error.what()});
+  } catch (const c10::OutOfMemoryError&) {
+    throw;  // the trainer says what the rank holds
   } catch (const std::exception& error) {
     throw Exception(Error{.code = Code::kAborted, .detail = place(action) + " threw: " + first_line(error.what())});
   }
