@@ -10,8 +10,11 @@ namespace {
 
 bool is_loopback(const std::string& host) { return transport::is_loopback({.host = host}); }
 
-// Several hosts of a list may be one machine, in tests above all.
-bool on_one_machine(const Greeting& a, const Greeting& b) { return a.host == b.host && a.addresses == b.addresses; }
+// Several hosts of a list may be one machine, in tests above all. A host that could not list its addresses is not
+// asked.
+bool needs_a_way(const Greeting& host, const Greeting& first) {
+  return !host.addresses.empty() && (host.host != first.host || host.addresses != first.addresses);
+}
 
 bool has(const Greeting& host, const std::string& address) {
   return std::any_of(host.addresses.begin(), host.addresses.end(),
@@ -55,13 +58,13 @@ Result<std::string> master_address_of(std::span<const GreetedHost> hosts, const 
     if (const std::string& seen = host.greeting.from; !seen.empty() && !is_loopback(seen)) return seen;
   std::vector<std::string> others;
   for (const GreetedHost& host : hosts)
-    if (!on_one_machine(host.greeting, first)) others.push_back(host.name);
+    if (needs_a_way(host.greeting, first)) others.push_back(host.name);
   if (others.empty()) return std::string("127.0.0.1");
   if (const std::string name = without_user(hosts[0].name); !is_loopback(name) && has(first, name)) return name;
   for (const transport::InterfaceAddress& address : first.addresses) {
     if (is_loopback(address.host) || address.is_link_local) continue;
     if (std::all_of(hosts.begin(), hosts.end(), [&](const GreetedHost& host) {
-          return on_one_machine(host.greeting, first) || reaches(host.greeting, address);
+          return !needs_a_way(host.greeting, first) || reaches(host.greeting, address);
         }))
       return address.host;
   }
