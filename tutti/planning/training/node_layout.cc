@@ -35,13 +35,21 @@ NodeLayout::NodeLayout(const Cluster& cluster) {
 }
 
 GroupPlace NodeLayout::place(int stride, int size) const {
-  if (node_of_.empty()) return place_of(most_, stride, size);
-  const auto [found, is_new] = places_.try_emplace({stride, size});
-  if (is_new) found->second = count(stride, size);
+  return node_of_.empty() ? place_of(most_, stride, size) : axis(stride, size).place;
+}
+
+int NodeLayout::crossing(int stride, int size) const {
+  if (!node_of_.empty()) return axis(stride, size).crossing;
+  return std::int64_t(stride) * size <= most_ ? 0 : std::min(stride, most_);
+}
+
+const NodeLayout::Axis& NodeLayout::axis(int stride, int size) const {
+  const auto [found, is_new] = axes_.try_emplace({stride, size});
+  if (is_new) found->second = {count_place(stride, size), count_crossing(stride, size)};
   return found->second;
 }
 
-GroupPlace NodeLayout::count(int stride, int size) const {
+GroupPlace NodeLayout::count_place(int stride, int size) const {
   const int devices = int(node_of_.size());
   GroupPlace place{.size = size, .here = 1, .at_once = 0, .nodes = 1};
   std::vector<int> of_group(node_of_.size());  // ranks of a group on this node, at the group's first rank
@@ -74,8 +82,7 @@ GroupPlace NodeLayout::count(int stride, int size) const {
   return place.at_once == 0 ? GroupPlace{size, size, 1, 1} : place;
 }
 
-int NodeLayout::crossing(int stride, int size) const {
-  if (node_of_.empty()) return std::int64_t(stride) * size <= most_ ? 0 : std::min(stride, most_);
+int NodeLayout::count_crossing(int stride, int size) const {
   const int devices = int(node_of_.size());
   int most = 0, here = 0;
   for (int rank = 0; rank + stride < devices; ++rank) {

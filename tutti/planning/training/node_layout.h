@@ -1,6 +1,6 @@
 #pragma once
 // Which node each device of a cluster is on, and so where the ranks of a group are. Ranks are numbered node by node, in
-// the order of Cluster::nodes. Nodes may differ in size.
+// the order of Cluster::nodes. Nodes may differ in size. One thread at a time: answers are kept.
 #include <cstddef>
 #include <map>
 #include <utility>
@@ -35,11 +35,18 @@ class NodeLayout {
   int crossing(int stride, int size) const;
 
  private:
-  GroupPlace count(int stride, int size) const;
+  struct Axis {
+    GroupPlace place;
+    int crossing = 0;
+  };
+  const Axis& axis(int stride, int size) const;
+  GroupPlace count_place(int stride, int size) const;
+  int count_crossing(int stride, int size) const;
 
   int most_ = 0, least_ = 0;
   std::vector<int> node_of_;  // of each device; empty where nodes are alike
-  mutable std::map<std::pair<int, int>, GroupPlace> places_;
+  // By stride and size: to count passes over all devices, and a search asks for few axes many times.
+  mutable std::map<std::pair<int, int>, Axis> axes_;
 };
 
 }  // namespace tutti::planning
