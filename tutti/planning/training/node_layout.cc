@@ -1,7 +1,6 @@
 #include "tutti/planning/training/node_layout.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 namespace tutti::planning {
@@ -15,33 +14,19 @@ int first_of_group(int rank, int stride, int size) {
 
 }  // namespace
 
-GroupPlace place_of(int devices, int stride, int size) {
-  if (size == 1) return {};
-  if (std::int64_t(stride) * size <= devices) return {size, size, 1, 1};
-  if (stride >= devices) return {size, 1, devices, double(size)};
-  const int here = std::min(size, std::max(1, devices / stride));
-  return {size, here, stride, double(size) / here};
-}
-
 NodeLayout::NodeLayout(const Cluster& cluster) {
   int nodes = 0;
   for (const ClusterNodes& same : cluster.nodes) {
     most_ = std::max(most_, same.devices);
     least_ = least_ == 0 ? same.devices : std::min(least_, same.devices);
   }
-  if (least_ == most_) return;
   for (const ClusterNodes& same : cluster.nodes)
     for (int i = 0; i < same.count; ++i) node_of_.insert(node_of_.end(), std::size_t(same.devices), nodes++);
 }
 
-GroupPlace NodeLayout::place(int stride, int size) const {
-  return node_of_.empty() ? place_of(most_, stride, size) : axis(stride, size).place;
-}
+GroupPlace NodeLayout::place(int stride, int size) const { return size == 1 ? GroupPlace{} : axis(stride, size).place; }
 
-int NodeLayout::crossing(int stride, int size) const {
-  if (!node_of_.empty()) return axis(stride, size).crossing;
-  return std::int64_t(stride) * size <= most_ ? 0 : std::min(stride, most_);
-}
+int NodeLayout::crossing(int stride, int size) const { return axis(stride, size).crossing; }
 
 const NodeLayout::Axis& NodeLayout::axis(int stride, int size) const {
   const auto [found, is_new] = axes_.try_emplace({stride, size});
