@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tutti/planning/training/cluster_presets.h"
+
 namespace tutti {
 namespace {
 
