@@ -1,5 +1,6 @@
 #pragma once
-// The options of a transformer's sizes and dropout, with Megatron-LM's names: what pretrain_gpt and `tutti plan train` share.
+// The options of a transformer's sizes and dropout, with Megatron-LM's names, which pretrain_gpt and `tutti plan
+// train` share.
 #include <cstdint>
 #include <vector>
 

@@ -148,8 +148,7 @@ std::string plans_table(const std::vector<RankedPlan>& plans, const char* title)
 std::string verdict(const TrainQuestion& question, const TrainingPlans& plans, const PlanFamily& family) {
   if (!family.fits) return planning::why_not_fit(family.best, plans.limit);
   if (plans.best.empty() || family.best.plan == plans.best[0].plan) return {};
-  return planning::why_slower(plans.best[0], family.best, question.global_batch,
-                              planning::NodeLayout(question.cluster).least());
+  return planning::why_slower(plans.best[0], family.best, question.global_batch, question.cluster);
 }
 
 std::string families_text(const TrainQuestion& question, const TrainingPlans& plans) {
@@ -284,8 +283,7 @@ std::string why_text(const TrainQuestion& question, const RankedPlan& best, cons
   if (other.memory.total() > limit) text += fmt::format("it does not fit: {}\n", planning::why_not_fit(other, limit));
   if (!refusal.empty()) text += fmt::format("{} cannot run it: {}\n", question.options.runtime.name, refusal);
   if (!(other.plan == best.plan))
-    text +=
-        planning::why_slower(best, other, question.global_batch, planning::NodeLayout(question.cluster).least()) + "\n";
+    text += planning::why_slower(best, other, question.global_batch, question.cluster) + "\n";
   return text;
 }
 
@@ -296,8 +294,7 @@ std::string why_json(const TrainQuestion& question, const RankedPlan& best, cons
   json["given"] = plan_json(question, other);
   json["fits"] = other.memory.total() <= limit;
   json["refusal"] = refusal;
-  json["why"] =
-      planning::why_slower(best, other, question.global_batch, planning::NodeLayout(question.cluster).least());
+  json["why"] = planning::why_slower(best, other, question.global_batch, question.cluster);
   return json.dump() + "\n";
 }
 

@@ -255,6 +255,8 @@ def highs(planner):
     return Row(what, "highspy is missing: --python names a Python that has it", "equal", None)
 
 
+EQUAL_NODES = "count = 4\ndevices = 4\nmemory_gib = 14.75\n"
+UNEQUAL_NODES = "count = 256\ndevices = 8\nmemory_gib = 80\n[[nodes]]\ncount = 512\ndevices = 4\nmemory_gib = 80\n"
 SEARCHES = {  # name: options, seconds
     "GPT-3 175B on 1,024 devices": (["--model", "gpt3-175b", "--cluster", "a100-sxm:128", "--global-batch", "1536"], 1),
     "Llama 405B on 16,384 devices": (["--model", "llama3-405b", "--cluster", "h100-sxm:2048", "--seq-length", "8192", "--global-batch", "2048"], 3),
@@ -263,8 +265,10 @@ MOST_BYTES = 200e6
 
 
 def search(planner):
-    rows = []
-    for name, (options, most) in SEARCHES.items():
+    unequal, rows = planner.given.folder / "unequal.toml", []
+    unequal.write_text(T4_CLUSTER.replace(EQUAL_NODES, UNEQUAL_NODES))
+    of_unequal = ["--model", "gpt3-175b", "--cluster", unequal, "--runtime", "tutti", "--global-batch", "4096"]
+    for name, (options, most) in {**SEARCHES, "GPT-3 175B on 4,096 devices of unequal nodes": (of_unequal, 3)}.items():
         answers = [timed(planner.question(*options)) for _ in range(3)]
         seconds = sorted(answer[1] for answer in answers)[1]
         resident = max(answer[2] for answer in answers)

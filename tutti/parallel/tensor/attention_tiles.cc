@@ -19,8 +19,8 @@
 #include <limits>
 #include <span>
 
-#include "tutti/parallel/tensor/dropout_mask.h"
 #include "tutti/base/kernels/elementwise.h"
+#include "tutti/parallel/tensor/dropout_mask.h"
 #include "tutti/parallel/tensor/matrix_product.h"
 #include "tutti/parallel/tensor/random_mask.h"
 

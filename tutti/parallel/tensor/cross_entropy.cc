@@ -17,8 +17,8 @@
 #include <string>
 #include <utility>
 
-#include "tutti/parallel/tensor/division.h"
 #include "tutti/base/kernels/elementwise.h"
+#include "tutti/parallel/tensor/division.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/tensor_bytes.h"

@@ -10,6 +10,8 @@ Status check(const Cluster& cluster) {
   if (cluster.devices() < 1) return invalid_argument(name + " has no devices", "count and devices of its nodes");
   int most = 0;  // devices of a node
   for (const ClusterNodes& nodes : cluster.nodes) {
+    if (nodes.count < 1 || nodes.devices < 1)
+      return invalid_argument(name + " has nodes without devices", "count and devices of its nodes");
     if (!(nodes.memory > 0))
       return invalid_argument(name + " does not say how much memory a device has", "memory of its nodes");
     most = std::max(most, nodes.devices);

@@ -7,16 +7,21 @@
 #include <cstdint>
 
 #include "tutti/base/text.h"
+#include "tutti/planning/training/node_layout.h"
 
 namespace tutti::planning {
 namespace {
 
+std::string cause_of_tensor_sums(int tensor, const NodeLayout& nodes) {
+  if (nodes.place(1, tensor).is_inside()) return "each rank has fewer rows or columns to hide them behind";
+  return tensor > nodes.least() ? "they cross nodes, for tp is more than the devices of a node"
+                                : "they cross nodes, for tp does not divide the devices of each node";
+}
+
 // What makes a part of a step long.
 std::string cause_of(const std::string& part, const ParallelPlan& best, const ParallelPlan& plan, int global_batch,
-                     int devices) {
-  if (part == "tensor sums")
-    return plan.tensor > devices ? "they cross nodes, for tp is more than the devices of a node"
-                                 : "each rank has fewer rows or columns to hide them behind";
+                     const Cluster& cluster) {
+  if (part == "tensor sums") return cause_of_tensor_sums(plan.tensor, NodeLayout(cluster));
   if (part == "averages") {
     if (best.overlap_gradients && !plan.overlap_gradients) return "they begin when the backward pass has ended";
     if (plan.zero == ZeroStage::kWeights) return "weights are gathered for each microbatch";
@@ -60,7 +65,7 @@ std::vector<std::pair<const char*, double>> parts_of(const RankMemory& memory) {
           {"buffers", memory.buffers}};
 }
 
-std::string why_slower(const RankedPlan& best, const RankedPlan& other, int global_batch, int devices) {
+std::string why_slower(const RankedPlan& best, const RankedPlan& other, int global_batch, const Cluster& cluster) {
   const double more = other.time.step() - best.time.step();
   const auto ours = parts_of(best.time), theirs = parts_of(other.time);
   std::size_t worst = 0;
@@ -70,7 +75,7 @@ std::string why_slower(const RankedPlan& best, const RankedPlan& other, int glob
   const double part = theirs[worst].second - ours[worst].second;
   return fmt::format("{:+.1f} %, {} {}: {} more in {}: {}", 100 * more / best.time.step(), seconds_text(std::abs(more)),
                      more < 0 ? "less" : "more", seconds_text(std::max(part, 0.0)), theirs[worst].first,
-                     cause_of(theirs[worst].first, best.plan, other.plan, global_batch, devices));
+                     cause_of(theirs[worst].first, best.plan, other.plan, global_batch, cluster));
 }
 
 std::string why_not_fit(const RankedPlan& plan, double limit) {

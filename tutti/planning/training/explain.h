@@ -12,9 +12,8 @@ std::vector<std::pair<const char*, double>> parts_of(const StepTime& time);
 // Likewise of a rank's memory: "weights", "gradients", ...
 std::vector<std::pair<const char*, double>> parts_of(const RankMemory& memory);
 
-// "+45.0 %, 4.5 s more: 5 s more in tensor sums: they cross nodes, for tp is more than the devices of a node".
-// `devices`: of a node.
-std::string why_slower(const RankedPlan& best, const RankedPlan& other, int global_batch, int devices);
+// "+45.0 %, 4.5 s more: 5 s more in tensor sums: they cross nodes, for tp is more than the devices of a node"
+std::string why_slower(const RankedPlan& best, const RankedPlan& other, int global_batch, const Cluster& cluster);
 // "needs 93.1 GiB of 72 GiB, 61.2 GiB of them activations; recomputation would help"
 std::string why_not_fit(const RankedPlan& plan, double limit);
 

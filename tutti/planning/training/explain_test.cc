@@ -1,6 +1,6 @@
 #include "tutti/planning/training/explain.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <string>
 
@@ -9,18 +9,26 @@
 namespace tutti::planning {
 namespace {
 
+using testing::EndsWith;
+
 TEST(PlanReasons, NameThePartThatGrewMost) {
+  const auto nodes_of = [](int count, int devices) { return Cluster{.nodes = {{.count = count, .devices = devices}}}; };
+  const Cluster cluster = nodes_of(8, 8);
   RankedPlan best, other;
   best.time = {.compute = 8, .tensor = 1, .bubble = 1};
   other.plan = {.tensor = 16, .data = 4, .micro_batch = 1};
   other.time = {.compute = 8.5, .tensor = 6, .bubble = 0};
   EXPECT_EQ(
-      why_slower(best, other, 64, 8),
+      why_slower(best, other, 64, cluster),
       "+45.0 %, 4.5 s more: 5 s more in tensor sums: they cross nodes, for tp is more than the devices of a node");
+  other.plan = {.tensor = 3, .data = 8, .micro_batch = 1};
+  EXPECT_THAT(why_slower(best, other, 64, nodes_of(3, 8)), EndsWith("for tp does not divide the devices of each node"));
+  EXPECT_THAT(why_slower(best, other, 64, nodes_of(4, 6)), EndsWith("fewer rows or columns to hide them behind"));
   other.time = {.compute = 8, .tensor = 0, .bubble = 4};
   other.plan = {.pipeline = 8, .data = 8, .micro_batch = 4};
-  EXPECT_EQ(why_slower(best, other, 64, 8), "+20.0 %, 2 s more: 3 s more in bubble: 2 microbatches pass 8 stages");
-  EXPECT_EQ(why_slower(best, best, 64, 8), "as fast: within 0.2 %");
+  EXPECT_EQ(why_slower(best, other, 64, cluster),
+            "+20.0 %, 2 s more: 3 s more in bubble: 2 microbatches pass 8 stages");
+  EXPECT_EQ(why_slower(best, best, 64, cluster), "as fast: within 0.2 %");
 }
 
 TEST(PlanReasons, SayWhatWouldHelpWhereAPlanDoesNotFit) {

@@ -69,11 +69,22 @@ Status check_run(MeasuredRun& run) {
       .status();
 }
 
+// The first `devices` devices of a cluster; where it has fewer, more nodes of its last kind.
 Cluster sized(Cluster cluster, int devices) {
-  ClusterNodes& nodes = cluster.nodes[0];
-  nodes.devices = std::min(nodes.devices, devices);
-  nodes.count = (devices + nodes.devices - 1) / nodes.devices;
-  cluster.nodes.resize(1);
+  std::vector<ClusterNodes> nodes;
+  cluster.nodes.back().count = devices;  // at least as many as are needed
+  for (ClusterNodes same : cluster.nodes) {
+    const int whole = std::min(same.count, devices / same.devices);
+    const bool is_last = whole < same.count;
+    devices -= whole * same.devices;
+    if (whole > 0) nodes.push_back(same), nodes.back().count = whole;
+    if (!is_last) continue;
+    same.count = 1;
+    same.devices = devices;  // of a node that is not used as a whole
+    if (devices > 0) nodes.push_back(same);
+    break;
+  }
+  cluster.nodes = nodes;
   return cluster;
 }
 

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/planning/training/step_time.h"
 
 namespace tutti::planning {
 namespace {
@@ -92,6 +96,25 @@ TEST(MeasuredRuns, AgreeWithTheClusterThatMadeThem) {
   slow.device.share /= 2;
   slow.network.inside.bandwidth /= 10;
   EXPECT_GT(compare(runs, slow, megatron_runtime(), 16e9).mean_error, 0.3);
+}
+
+// A table has runs of fewer and of more devices than the cluster has.
+TEST(MeasuredRuns, ArePredictedOnTheNodesOfTheClusterInTheirOrder) {
+  const auto cluster_with = [](const std::vector<int>& devices) {
+    Cluster cluster = cluster_of_runs();
+    cluster.nodes.clear();
+    for (const int here : devices) cluster.nodes.push_back({.count = 1, .devices = here, .memory = 16e9});
+    return cluster;
+  };
+  for (const auto& [text, used] : {std::pair("tp=4,dp=2,mbs=4", std::vector{6, 2}),  // the second group crosses
+                                   {"tp=2,pp=2,mbs=4", std::vector{4}},
+                                   {"tp=2,dp=4,mbs=4", std::vector{6, 2}},
+                                   {"tp=4,dp=4,mbs=4", std::vector{6, 2, 2, 2, 2, 2}}}) {
+    MeasuredRun run = usual_run();
+    run.plan = parse_parallel_plan(text).or_throw();
+    const StepModel model(run.model, cluster_with(used), megatron_runtime(), run.global_batch);
+    EXPECT_DOUBLE_EQ(predict(run, cluster_with({6, 2}), megatron_runtime()), model.exact_step(run.plan)) << text;
+  }
 }
 
 TEST(MeasuredRuns, CalibrateAClusterWithinBounds) {

@@ -1,7 +1,6 @@
 #include "tutti/planning/training/node_layout.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 namespace tutti::planning {
@@ -15,33 +14,27 @@ int first_of_group(int rank, int stride, int size) {
 
 }  // namespace
 
-GroupPlace place_of(int devices, int stride, int size) {
-  if (size == 1) return {};
-  if (std::int64_t(stride) * size <= devices) return {size, size, 1, 1};
-  if (stride >= devices) return {size, 1, devices, double(size)};
-  const int here = std::min(size, std::max(1, devices / stride));
-  return {size, here, stride, double(size) / here};
-}
-
 NodeLayout::NodeLayout(const Cluster& cluster) {
   int nodes = 0;
   for (const ClusterNodes& same : cluster.nodes) {
     most_ = std::max(most_, same.devices);
     least_ = least_ == 0 ? same.devices : std::min(least_, same.devices);
   }
-  if (least_ == most_) return;
   for (const ClusterNodes& same : cluster.nodes)
     for (int i = 0; i < same.count; ++i) node_of_.insert(node_of_.end(), std::size_t(same.devices), nodes++);
 }
 
-GroupPlace NodeLayout::place(int stride, int size) const {
-  if (node_of_.empty()) return place_of(most_, stride, size);
-  const auto [found, is_new] = places_.try_emplace({stride, size});
-  if (is_new) found->second = count(stride, size);
+GroupPlace NodeLayout::place(int stride, int size) const { return size == 1 ? GroupPlace{} : axis(stride, size).place; }
+
+int NodeLayout::crossing(int stride, int size) const { return axis(stride, size).crossing; }
+
+const NodeLayout::Axis& NodeLayout::axis(int stride, int size) const {
+  const auto [found, is_new] = axes_.try_emplace({stride, size});
+  if (is_new) found->second = {count_place(stride, size), count_crossing(stride, size)};
   return found->second;
 }
 
-GroupPlace NodeLayout::count(int stride, int size) const {
+GroupPlace NodeLayout::count_place(int stride, int size) const {
   const int devices = int(node_of_.size());
   GroupPlace place{.size = size, .here = 1, .at_once = 0, .nodes = 1};
   std::vector<int> of_group(node_of_.size());  // ranks of a group on this node, at the group's first rank
@@ -74,8 +67,7 @@ GroupPlace NodeLayout::count(int stride, int size) const {
   return place.at_once == 0 ? GroupPlace{size, size, 1, 1} : place;
 }
 
-int NodeLayout::crossing(int stride, int size) const {
-  if (node_of_.empty()) return std::int64_t(stride) * size <= most_ ? 0 : std::min(stride, most_);
+int NodeLayout::count_crossing(int stride, int size) const {
   const int devices = int(node_of_.size());
   int most = 0, here = 0;
   for (int rank = 0; rank + stride < devices; ++rank) {

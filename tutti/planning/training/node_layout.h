@@ -1,6 +1,7 @@
 #pragma once
 // Which node each device of a cluster is on, and so where the ranks of a group are. Ranks are numbered node by node, in
-// the order of Cluster::nodes. Nodes may differ in size.
+// the order of Cluster::nodes. Nodes may differ in size, and groups need not divide them. One thread at a time: answers
+// are kept.
 #include <cstddef>
 #include <map>
 #include <utility>
@@ -19,8 +20,6 @@ struct GroupPlace {
   double nodes = 1;  // that the group is on
   bool is_inside() const { return here == size; }
 };
-// Nodes of `devices` devices each.
-GroupPlace place_of(int devices, int stride, int size);
 
 class NodeLayout {
  public:
@@ -28,18 +27,25 @@ class NodeLayout {
 
   int most() const { return most_; }    // devices of the largest node
   int least() const { return least_; }  // and of the smallest
-  int node_of(int device) const { return node_of_.empty() ? device / most_ : node_of_[std::size_t(device)]; }
+  int node_of(int device) const { return node_of_[std::size_t(device)]; }
   // Groups of `size` ranks that are `stride` apart.
   GroupPlace place(int stride, int size) const;
   // Devices of one node that send to another node, where each of `size` ranks, `stride` apart, sends to the next one.
   int crossing(int stride, int size) const;
 
  private:
-  GroupPlace count(int stride, int size) const;
+  struct Axis {
+    GroupPlace place;
+    int crossing = 0;
+  };
+  const Axis& axis(int stride, int size) const;
+  GroupPlace count_place(int stride, int size) const;
+  int count_crossing(int stride, int size) const;
 
   int most_ = 0, least_ = 0;
-  std::vector<int> node_of_;  // of each device; empty where nodes are alike
-  mutable std::map<std::pair<int, int>, GroupPlace> places_;
+  std::vector<int> node_of_;  // of each device
+  // By stride and size: to count passes over all devices, and a search asks for few axes many times.
+  mutable std::map<std::pair<int, int>, Axis> axes_;
 };
 
 }  // namespace tutti::planning

@@ -29,8 +29,20 @@ TEST(NodeLayouts, EqualNodesShareCardsAmongTheGroupsOfAnAxis) {
   EXPECT_EQ(layout.crossing(4, 4), 4);
   EXPECT_EQ(layout.crossing(8, 2), 8);
   EXPECT_EQ(layout.crossing(1, 16), 1);
-  EXPECT_EQ(layout.crossing(32, 4), 8);
+  EXPECT_EQ(layout.crossing(16, 2), 8);
   EXPECT_EQ(layout.node_of(17), 2);
+}
+
+TEST(NodeLayouts, GroupsThatDoNotDivideANodeCross) {
+  const NodeLayout layout = nodes_of({8, 8, 8});
+  EXPECT_EQ(place(layout, 1, 3), (Place{3, 2, 2, 2}));  // 6 to 8 and 15 to 17, both partly on node 1
+  EXPECT_EQ(layout.crossing(1, 3), 1);
+}
+
+TEST(NodeLayouts, NoGroupLeavesTheOnlyNode) {
+  const NodeLayout layout = nodes_of({8});
+  EXPECT_EQ(place(layout, 6, 2), (Place{2, 2, 1, 1}));  // the ends of a pipeline of 4 beside tp 2
+  EXPECT_EQ(layout.crossing(6, 2), 0);
 }
 
 TEST(NodeLayouts, UnequalNodesCountTheGroupThatIsWorstOff) {

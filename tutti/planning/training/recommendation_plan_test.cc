@@ -143,6 +143,22 @@ TEST(RecommendationPlan, SaysThatPartsOfColumnsAreLookedUpByAll) {
               HasSubstr("more in optimizer: its ranks look up 8.00 times as many rows"));
 }
 
+// A rank that has a node for itself does not make the others faster.
+TEST(RecommendationPlan, RanksWithTheFewestCoresSetTheTimeOfLookups) {
+  Cluster crowded = cpus(1, 1e9), mixed = crowded;
+  crowded.nodes.push_back(crowded.nodes[0]);
+  mixed.nodes.push_back(mixed.nodes[0]);
+  crowded.nodes[1].devices = mixed.nodes[1].devices = 1;
+  crowded.nodes[1].cores = 1;
+  const RecommendationOptions options{.placements = {"table-wise"}};
+  const auto time = [&](const Cluster& cluster) {
+    return plan_recommendation(kModel, cluster, 1152, options).or_throw().best.at(0).time;
+  };
+  ASSERT_GT(mixed.nodes[1].cores, 1);
+  EXPECT_EQ(time(mixed).lookups, time(crowded).lookups);
+  EXPECT_EQ(time(mixed).optimizer, time(crowded).optimizer);
+}
+
 TEST(RecommendationPlan, NeedsCpus) {
   const auto refused = plan_recommendation(kModel, cluster_preset("h100-sxm").or_throw(), 512, {});
   ASSERT_FALSE(refused.ok());

@@ -155,14 +155,7 @@ ReplicaSeconds seconds_of(const Cluster& cluster, const ReplicaModel& model, dou
   return sum;
 }
 
-// Of nodes that differ, those with the fewest devices send most between nodes.
-GroupPlace place_of_all(const Cluster& cluster) {
-  const int ranks = cluster.devices();
-  int here = ranks;
-  for (const ClusterNodes& nodes : cluster.nodes)
-    if (nodes.devices > 0) here = std::min(here, nodes.devices);
-  return {.size = ranks, .here = here, .at_once = 1, .nodes = double(ranks) / here};
-}
+GroupPlace place_of_all(const Cluster& cluster) { return NodeLayout(cluster).place(1, cluster.devices()); }
 
 double exposed_sum(const Cluster& cluster, ClusterVerb verb, double bytes, double backward) {
   if (bytes == 0) return 0;

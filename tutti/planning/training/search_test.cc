@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tutti/planning/training/cluster_presets.h"
+
 namespace tutti {
 namespace {
 
@@ -208,6 +210,8 @@ TEST(PlanTraining, RejectsClustersWithoutFigures) {
   EXPECT_EQ(error_of(cluster), "cluster small has no bandwidth inside a node");
   cluster.nodes[0].memory = 0;
   EXPECT_EQ(error_of(cluster), "cluster small does not say how much memory a device has");
+  cluster.nodes.insert(cluster.nodes.begin(), {.count = 1, .devices = 0, .memory = kGibibyte});
+  EXPECT_EQ(error_of(cluster), "cluster small has nodes without devices");
 }
 
 // 8 + 4 devices: a plan whose tensor groups stay on their nodes is found, and it is no faster than on 12 of one node.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tutti/planning/training/device_time.h"
 
@@ -21,11 +22,12 @@ constexpr double kNear = 2.0 * 1024 * 1024;  // the cache of a core
 // Beyond so much, addresses are no longer translated by what the core keeps, and a row takes kFarRow more.
 constexpr double kFar = 64.0 * 1024 * 1024, kFarRow = 9e-9;
 
-// The loops of a rank are divided among its cores, or share one with other ranks.
+// The loops of a rank are divided among its cores, or share one with other ranks. The ranks with the fewest cores
+// count.
 double slower(const Cluster& cluster) {
-  double cores = 1;  // of a rank
+  double cores = std::numeric_limits<double>::infinity();  // of a rank
   for (const ClusterNodes& nodes : cluster.nodes)
-    if (nodes.cores > nodes.devices) cores = std::max(cores, std::floor(double(nodes.cores) / nodes.devices));
+    cores = std::min(cores, std::max(1.0, std::floor(double(nodes.cores) / nodes.devices)));
   return crowding(cluster) / cores;
 }
 

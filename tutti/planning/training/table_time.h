@@ -1,6 +1,6 @@
 #pragma once
 // How long a rank of a CPU takes for its parts of embedding tables, in closed form: the loops of tutti/embedding. Bytes
-// alone do not tell it. Each lookup is sorted, however short its row; rows that a cache holds are read many times
+// alone do not determine it. Each lookup is sorted, however short its row; rows that a cache holds are read many times
 // faster than others; and rows at random places are read more slowly than a stream of bytes.
 #include "tutti/planning/tables/planner.h"
 #include "tutti/planning/training/cluster.h"
