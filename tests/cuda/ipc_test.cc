@@ -131,6 +131,22 @@ TEST(CudaIpc, FreedMemoryIsClosed) {
   EXPECT_EQ(outcome_of(2, body), "");
 }
 
+// An allocation at the address of one that is freed is other memory.
+TEST(CudaIpc, AddressesAreUsedAgain) {
+  const auto body = [](Group& world) {
+    const int device = device_of(world);
+    auto number = std::make_unique<DeviceMemory>(device, sizeof(std::int32_t));
+    gather_numbers(world, *number);
+    const void* const before = number->data();
+    number.reset();
+    number = std::make_unique<DeviceMemory>(device, sizeof(std::int32_t));
+    check(number->data() == before, "the double gave another address");
+    for (int i = 0; i < 2; ++i) gather_numbers(world, *number);
+    check(open_handles() == 1, "open: ", open_handles());
+  };
+  EXPECT_EQ(outcome_of(2, body), "");
+}
+
 TEST(CudaIpc, WhatIsOpenIsBounded) {
   const auto body = [](Group& world) {
     std::vector<std::unique_ptr<DeviceMemory>> all;
