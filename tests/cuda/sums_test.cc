@@ -91,5 +91,17 @@ TEST_P(SumsOnGpus, OfOtherVerbsHaveThemToo) {
   EXPECT_EQ(describe(run_processes(GetParam(), body, with_gpus(kIpc))), "");
 }
 
+// LibTorch keeps temporary memory that is freed. The double counts it.
+TEST(TemporaryMemoryOfSums, ServesTheNextSum) {
+  constexpr std::int64_t kCount = 1 << 20;
+  const auto body = [](Group& world) {
+    at::Tensor values = at::ones({kCount}, at::TensorOptions(at::kBFloat16).device(at::Device(world.device())));
+    for (int i = 0; i < 20; ++i) all_reduce(world, values, ReduceOp::kAvg);
+  };
+  // Each rank adds a half in f32. There is room for the values and three such halves.
+  const auto most = std::to_string(kCount * 2 + 3 * (kCount / 2 * 4));
+  EXPECT_EQ(describe(run_processes(2, body, with_gpus(kIpc, {{"FAKE_CUDA_MEMORY", most}}))), "");
+}
+
 }  // namespace
 }  // namespace tutti::test
