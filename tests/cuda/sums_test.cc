@@ -58,8 +58,10 @@ void check_all_reduce(const Group& world, const Sum& sum, std::int64_t count) {
   all_reduce(world, on_gpu, sum.op);
   const std::string what = "all_reduce of " + std::to_string(count) + " " + name(sum.dtype) + " " + name(sum.op);
   check_bits(on_gpu, on_cpu, what);
-  const std::string way = world.plan_name({.kind = Kind::kAllReduce, .dtype = sum.dtype, .op = sum.op, .device = 0});
-  check(way == (sum.is_on_gpu ? "ipc" : "staged"), what, " is ", way);
+  const std::string way = world.plan_name(
+      {.kind = Kind::kAllReduce, .dtype = sum.dtype, .op = sum.op, .count = std::size_t(count), .device = 0});
+  const bool is_small = count * std::int64_t(size_of(sum.dtype)) <= 16 << 10;
+  check(way == (sum.is_on_gpu && !is_small ? "ipc" : "staged"), what, " is ", way);
 }
 
 class SumsOnGpus : public ::testing::TestWithParam<int> {};

@@ -31,6 +31,8 @@ namespace {
 
 constexpr Duration kAskAgainSoon = std::chrono::microseconds(50);
 constexpr Duration kPeersWait = std::chrono::seconds(5);
+// Bytes up to which an all_reduce is staged: two short copies cost less than an addition and a copy for every peer.
+constexpr std::size_t kMostStaged = 16 << 10;
 
 // A text in a message between ranks.
 struct ShortText {
@@ -433,6 +435,7 @@ bool carries_by_ipc(const Request& request) {
   const bool overwrites =
       request.kind == Kind::kAllToAll && request.in && request.in == request.out;  // what peers read
   if (!is_reduction(request.kind)) return !overwrites;
+  if (request.kind == Kind::kAllReduce && request.count * size_of(request.dtype) <= kMostStaged) return false;
   return adder() && adder()->adds(request.dtype, request.op);
 }
 

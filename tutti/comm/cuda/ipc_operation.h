@@ -30,8 +30,8 @@ struct IpcSetup {
   int rank = 0, size = 1;
 };
 
-// Whether ranks of one host can carry the call by copies and by the adder of this process. If one rank cannot,
-// all ranks stage it.
+// Whether ranks of one host can carry the call by copies and by the adder of this process. Small all_reduces are
+// staged. If one rank cannot carry the call, all ranks stage it.
 bool carries_by_ipc(const Request& request);
 
 // As start_staged(). Every rank of the group calls it for every collective on GPU memory.
