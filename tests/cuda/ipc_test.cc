@@ -178,7 +178,7 @@ TEST_P(CudaIpcFallback, OneRankThatCannotMakesAllRanksStage) {
   EXPECT_EQ(outcome_of(3, body, with_variable(1, GetParam(), "801")), "");
 }
 
-TEST(CudaIpc, AnotherGpuThanThatOfTheFirstCallIsStaged) {
+TEST(CudaIpc, AnotherGpuThanThatOfTheFirstCallIsStagedAndLogged) {
   const auto body = [](Group& world) {
     gather_numbers(world);
     const std::int32_t mine = world.rank() == 0 ? 5 : -1;
@@ -191,7 +191,11 @@ TEST(CudaIpc, AnotherGpuThanThatOfTheFirstCallIsStaged) {
                           .count = 1,
                           .device = device,
                           .stream = stream_of(device)};
+    if (world.rank() == 0) ::testing::internal::CaptureStderr();
     world.run(request).or_throw();
+    if (world.rank() == 0)
+      expect_words(::testing::internal::GetCapturedStderr(),
+                   "rank 0: its buffers are on cuda:6, those of its first call were on cuda:0");
     std::int32_t came = 0;
     number.download(&came, sizeof came);
     check(came == 5, "got ", came);
