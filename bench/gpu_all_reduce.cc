@@ -42,8 +42,10 @@ void measure(const tutti::Group& world, c10::Device device, std::int64_t bytes) 
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
   const bool wrong = !tensor.eq(3.0).all().item<bool>();
-  const std::string path =
-      world.plan_name({.kind = tutti::Kind::kAllReduce, .dtype = tutti::DType::kF32, .device = device.index()});
+  const std::string path = world.plan_name({.kind = tutti::Kind::kAllReduce,
+                                            .dtype = tutti::DType::kF32,
+                                            .count = std::size_t(tensor.numel()),
+                                            .device = device.index()});
   if (world.rank() == 0)
     std::printf("{\"bytes\": %lld, \"path\": \"%s\", \"seconds\": %.9f, \"wrong\": %s}\n",
                 static_cast<long long>(bytes), path.c_str(), seconds[kRounds / 2], wrong ? "true" : "false");

@@ -131,6 +131,25 @@ TEST(CudaIpc, FreedMemoryIsClosed) {
   EXPECT_EQ(outcome_of(2, body), "");
 }
 
+// An allocation at the address of a freed one is other memory. In the call in which it is new, the rank looks whether
+// `kept` is freed, and so does not report the freed one.
+TEST(CudaIpc, AddressesAreUsedAgain) {
+  const auto body = [](Group& world) {
+    const int device = device_of(world);
+    DeviceMemory kept(device, sizeof(std::int32_t));
+    gather_numbers(world, kept);
+    auto number = std::make_unique<DeviceMemory>(device, sizeof(std::int32_t));
+    gather_numbers(world, *number);
+    const void* const before = number->data();
+    number.reset();
+    number = std::make_unique<DeviceMemory>(device, sizeof(std::int32_t));
+    check(number->data() == before, "the double gave another address");
+    gather_numbers(world, *number);
+    check(open_handles() == 2, "open: ", open_handles());
+  };
+  EXPECT_EQ(outcome_of(2, body), "");
+}
+
 TEST(CudaIpc, WhatIsOpenIsBounded) {
   const auto body = [](Group& world) {
     std::vector<std::unique_ptr<DeviceMemory>> all;
@@ -162,7 +181,7 @@ TEST_P(CudaIpcFallback, OneRankThatCannotMakesAllRanksStage) {
   EXPECT_EQ(outcome_of(3, body, with_variable(1, GetParam(), "801")), "");
 }
 
-TEST(CudaIpc, AnotherGpuThanThatOfTheFirstCallIsStaged) {
+TEST(CudaIpc, AnotherGpuThanThatOfTheFirstCallIsStagedAndLogged) {
   const auto body = [](Group& world) {
     gather_numbers(world);
     const std::int32_t mine = world.rank() == 0 ? 5 : -1;
@@ -175,7 +194,11 @@ TEST(CudaIpc, AnotherGpuThanThatOfTheFirstCallIsStaged) {
                           .count = 1,
                           .device = device,
                           .stream = stream_of(device)};
+    if (world.rank() == 0) ::testing::internal::CaptureStderr();
     world.run(request).or_throw();
+    if (world.rank() == 0)
+      expect_words(::testing::internal::GetCapturedStderr(),
+                   "rank 0: its buffers are on cuda:6, those of its first call were on cuda:0");
     std::int32_t came = 0;
     number.download(&came, sizeof came);
     check(came == 5, "got ", came);

@@ -1,5 +1,7 @@
-// Sums run on a stream of LibTorch's pool: their inputs are complete when they start, so they wait for no other stream.
-// Inputs may be memory of another GPU, which CUDA lets this one read. LibTorch takes all of it for memory of this one.
+// All sums of a GPU run on one stream of LibTorch's pool. Their inputs are complete when they start, so they wait for
+// no other stream. LibTorch keeps free memory by stream: on many streams the temporary memory would add up.
+//
+// Inputs may be memory of another GPU that this GPU can read. LibTorch gets it as memory of this GPU.
 //
 // The bits are those of the CPU's kernels, so only what LibTorch's kernels compute alike is added here:
 //   - sums and averages of floating types, and all operators of integers
@@ -13,11 +15,14 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <array>
+#include <map>
+#include <optional>
 
+#include "tutti/base/mutex.h"
 #include "tutti/comm/cuda/adder.h"
 #include "tutti/comm/kernels/reduce.h"
 
@@ -135,38 +140,64 @@ void add_piece(const cuda::DeviceSum& sum, std::size_t begin, std::size_t count)
   if (is_wide || is_read_later) out.copy_(total);
 }
 
+Error could_not_add(const std::exception& e) {
+  return {.code = Code::kSystem, .detail = std::string("LibTorch could not add on the GPU: ") + e.what()};
+}
+
 class TorchSum final : public cuda::SumInFlight {
  public:
-  TorchSum(c10::impl::VirtualGuardImpl guard, c10::Stream stream) : guard_(guard), stream_(stream) {
+  // `failed`: part of the sum could not be started. The rest may run, and is waited for.
+  TorchSum(c10::impl::VirtualGuardImpl guard, c10::Stream stream, std::optional<Error> failed)
+      : guard_(guard), stream_(stream), failed_(std::move(failed)) {
     guard_.record(&event_, stream_, stream_.device_index(), c10::EventFlag::PYTORCH_DEFAULT);
   }
   ~TorchSum() override { guard_.destroyEvent(event_, stream_.device_index()); }
   Result<bool> has_ended() override {
     try {
-      return guard_.queryEvent(event_);
+      if (!guard_.queryEvent(event_)) return false;
     } catch (const std::exception& e) {
-      return Error{.code = Code::kSystem, .detail = std::string("LibTorch could not add on the GPU: ") + e.what()};
+      return could_not_add(e);
     }
+    if (failed_) return *failed_;
+    return true;
   }
 
  private:
   const c10::impl::VirtualGuardImpl guard_;
   const c10::Stream stream_;
+  const std::optional<Error> failed_;
   void* event_ = nullptr;
 };
+
+c10::Stream stream_for_sums(const c10::impl::VirtualGuardImpl& guard, c10::Device device) {
+  static Mutex mutex;
+  static auto* const streams = new std::map<c10::DeviceIndex, c10::Stream>;  // never freed: threads may outlive main()
+  const MutexLock lock(mutex);
+  const auto found = streams->find(device.index());
+  if (found != streams->end()) return found->second;
+  return streams->emplace(device.index(), guard.getStreamFromGlobalPool(device, true)).first->second;
+}
 
 Result<std::unique_ptr<cuda::SumInFlight>> start(const cuda::DeviceSum& sum) {
   try {
     const at::NoGradGuard no_grad;
+    // The thread that drives the call may be in a mode of PyTorch that records operators.
+    const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);
     const c10::Device device(c10::kCUDA, c10::DeviceIndex(sum.device));
     const c10::impl::VirtualGuardImpl guard(c10::kCUDA);
     const c10::DeviceGuard on_device(device);
-    const c10::StreamGuard on_stream(guard.getStreamFromGlobalPool(device, true));
-    for (std::size_t begin = 0; begin < sum.count; begin += kPiece)
-      add_piece(sum, begin, std::min(kPiece, sum.count - begin));
-    return std::unique_ptr<cuda::SumInFlight>(std::make_unique<TorchSum>(guard, on_stream.current_stream()));
+    const c10::StreamGuard on_stream(stream_for_sums(guard, device));
+    std::optional<Error> failed;
+    try {
+      for (std::size_t begin = 0; begin < sum.count; begin += kPiece)
+        add_piece(sum, begin, std::min(kPiece, sum.count - begin));
+    } catch (const std::exception& e) {
+      failed = could_not_add(e);
+    }
+    return std::unique_ptr<cuda::SumInFlight>(
+        std::make_unique<TorchSum>(guard, on_stream.current_stream(), std::move(failed)));
   } catch (const std::exception& e) {
-    return Error{.code = Code::kSystem, .detail = std::string("LibTorch could not add on the GPU: ") + e.what()};
+    return could_not_add(e);
   }
 }
 

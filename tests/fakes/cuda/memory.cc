@@ -57,7 +57,7 @@ bool Memory::owns(const void* p) const {
 }
 void* Memory::bytes_of(const void* p) const { return bytes_ + (static_cast<const std::byte*>(p) - pointers_); }
 
-// With a gap before and behind it, so that overruns show. Addresses are never used again.
+// With a gap before and behind it, so that overruns show.
 std::byte* Memory::reserve_locked(std::size_t bytes, std::size_t align) {
   const std::size_t begin = up(next_ + kAlign, align);
   if (begin + bytes + kAlign > kSpace) return nullptr;
@@ -74,7 +74,13 @@ void* Memory::allocate(std::size_t bytes, int device) {
   bytes = up(bytes, kAlign);
   const char* const most = std::getenv("FAKE_CUDA_MEMORY");
   if (most && taken_[device] + bytes > std::size_t(std::atoll(most))) return nullptr;
-  std::byte* const at = reserve_locked(bytes, kAlign);
+  std::byte* at = nullptr;
+  if (const auto old = exported_.find(bytes); old != exported_.end()) {
+    at = old->second;
+    exported_.erase(old);
+  } else {
+    at = reserve_locked(bytes, kAlign);
+  }
   if (!at) return nullptr;
   taken_[device] += bytes;
   blocks_[at] = {.begin = at, .bytes = bytes, .device = device, .id = ++last_id_};
@@ -87,10 +93,12 @@ bool Memory::release(void* p) {
   const auto found = blocks_.find(static_cast<std::byte*>(p));
   if (found == blocks_.end() || found->second.opened > 0) return false;
   id_before(bytes_of(p)) = 0;
-  if (found->second.exported)
+  if (found->second.exported) {
     std::memset(bytes_of(p), kPoison, found->second.bytes);
-  else
+    exported_.emplace(found->second.bytes, found->first);
+  } else {
     ::madvise(bytes_of(p), found->second.bytes, MADV_REMOVE);
+  }
   taken_[found->second.device] -= found->second.bytes;
   blocks_.erase(found);
   return true;

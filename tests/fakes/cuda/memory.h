@@ -7,6 +7,8 @@
 //   A handle is of a whole block. The process that made it cannot open it. Opening it twice gives one pointer, which is
 //   valid until it has been closed twice. It cannot be opened once the block is freed, or its process has exited.
 //   Work that reads or writes a block which its owner has freed, or which is closed, ends the process.
+//   A new block gets the address of a freed one of its size, if a handle of that was made. Other addresses are never
+//   used again.
 #include <sys/types.h>
 
 #include <cstddef>
@@ -73,6 +75,7 @@ class Memory {
   std::uint64_t last_id_ = 0;
   std::map<int, std::size_t> taken_;  // bytes, by device
   std::map<std::byte*, Block> blocks_;
+  std::multimap<std::size_t, std::byte*> exported_;  // freed blocks whose handles peers may have, by size
 };
 
 Memory& memory();

@@ -26,7 +26,7 @@ struct DeviceSum {
 class SumInFlight {
  public:
   virtual ~SumInFlight() = default;
-  virtual Result<bool> has_ended() = 0;
+  virtual Result<bool> has_ended() = 0;  // an error, too, comes once the GPU no longer uses the memory
 };
 
 struct Adder {

@@ -1,9 +1,9 @@
 #pragma once
-// Memory of GPUs that ranks of one host open by handles: what each rank tells of its memory before a call, and what a
+// GPU memory that ranks of one host open by handles: the notes by which a rank shares its memory, and the memory that a
 // group has opened. ipc_operation.h copies.
 //
-// Every rank of a group sees the same notes in the same order, and opens the memory of all others. So all ranks agree,
-// without asking, on which memory is open, which cannot be used, and which is closed to make room.
+// Every rank of a group reads the same notes in the same order, and opens the memory of all its peers. So all ranks
+// agree, without further messages, on the memory that is open, cannot be used, or is closed to make room.
 #include <cstdint>
 #include <list>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace tutti::cuda {
 
-// An allocation of a rank, and a position in it. Travels between ranks.
+// An allocation of a rank, and a position in it. Sent to all ranks.
 struct MemoryNote {
   std::uint64_t is_shared = 0;                // 0: peers read nothing there
   std::uint64_t base = 0, bytes = 0, id = 0;  // of the allocation, in its process; ids are never used again
@@ -37,8 +37,8 @@ class OpenMemory {
   enum class Known { kNew, kOpen, kUnusable };
   // Counts as a use.
   Known find(int rank, const MemoryNote& note);
-  // Opens memory that find() called kNew, on the current device; what is this rank's own is open already. Closes what
-  // `rank` has freed, or must make room.
+  // Opens memory that find() called kNew, on the current device. Closes memory of `rank` at the same addresses, which
+  // it has freed, and the memory beyond kMost. Memory of this rank is open as it is.
   Status open(int rank, const MemoryNote& note);
   // The id of an allocation of this rank that it has freed since peers opened it; 0: none was found. Looks at one
   // allocation in each call.
@@ -55,7 +55,7 @@ class OpenMemory {
     if (device_ == kHost) device_ = device;
     return device_;
   }
-  // A GPU may still read what is open: leaves it open for ever.
+  // A GPU may still read the memory: it stays open until the process ends.
   void abandon() { is_abandoned_ = true; }
 
  private:

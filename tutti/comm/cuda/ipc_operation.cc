@@ -1,17 +1,16 @@
 // Ranks of one host copy directly from one another's GPU memory. The messages between them are small calls on the host,
 // by the CPU's backend:
 //
-//   notes     once the work before the call on its stream is done, each rank tells all others what it calls and where
-//             its memory is. Ranks that call something else are reported here. If a rank cannot share its memory, all
-//             ranks stage the call.
-//   opening   if a note names memory that is not open yet: every rank opens it, and tells all others whether it could.
-//             If a rank could not, all ranks stage the call.
-//   parts     if only the sender knows where the receiver's part is (all_to_all with splits, scatter_v)
-//   copying   each rank reads what it gets from the memory of its peers, in an order that spreads the load. A reduction
-//             is added by the process's adder (adder.h), in the order of the ranks, which reads the memory of the
-//             peers. Each rank of an all_reduce adds one slice, then the ranks meet, and each copies the slices of the
-//             others.
-//   leaving   the ranks meet once more: no rank reads the memory any longer.
+//   notes     an all_gather, once the work before the call on the caller's stream is done: each rank sends its call and
+//             the position of its memory. A rank that makes another call is reported here. If a rank cannot share its
+//             memory, all ranks stage the call.
+//   opening   an all_gather, if a note names memory that is not open yet: every rank opens the memory and reports
+//             whether it could. If a rank could not, all ranks stage the call.
+//   parts     an all_to_all, if only the sender knows where the receiver's part is (all_to_all with splits, scatter_v)
+//   copying   each rank reads its output from the memory of its peers, in an order that spreads the load. The process's
+//             adder (adder.h) adds a reduction in the order of the ranks, and reads the memory of the peers. Each rank
+//             of an all_reduce adds one slice. After a barrier each rank copies the slices of its peers.
+//   leaving   a barrier: no rank reads the memory any longer.
 //
 // Nothing here waits: step() asks events whether they have passed.
 #include "tutti/comm/cuda/ipc_operation.h"
@@ -32,8 +31,10 @@ namespace {
 
 constexpr Duration kAskAgainSoon = std::chrono::microseconds(50);
 constexpr Duration kPeersWait = std::chrono::seconds(5);
+// Bytes up to which an all_reduce is staged: two short copies cost less than an addition and a copy for every peer.
+constexpr std::size_t kMostStaged = 16 << 10;
 
-// A text that travels between ranks.
+// A text in a message between ranks.
 struct ShortText {
   char text[96] = "";
   void set(const std::string& words) {
@@ -47,9 +48,9 @@ struct CallNote {
   comm::CallHeader call;
   std::uint64_t has_splits = 0;
   std::uint64_t given = 0;  // elements, of a gather_v
-  std::uint64_t can = 0;    // whether this rank can take part
+  std::uint64_t can = 0;    // whether this rank can carry the call by IPC
   std::uint64_t freed = 0;  // an allocation that this rank has freed, and peers may have open
-  ShortText why_not;        // empty: no rank can, since this verb is always staged
+  ShortText why_not;        // empty: such calls are always staged
   MemoryNote in, out;
 };
 
@@ -63,8 +64,8 @@ struct PartNote {
   std::uint64_t begin = 0, count = 0;
 };
 
-// Whether every rank knows the parts of all others that it reads.
-bool tells_parts(const Request& r) {
+// Whether only the sender knows where the receiver's part is.
+bool exchanges_parts(const Request& r) {
   return r.kind == Kind::kScatterV || (r.kind == Kind::kAllToAll && !r.in_splits.empty());
 }
 
@@ -121,15 +122,15 @@ class IpcOperation final : public comm::Operation {
   Moved step_on_device() {
     if (stage_ == Stage::kReady) {
       if (!TUTTI_TRY(ready_.has_passed())) return comm::Progress::kBlocked;
-      return tell_notes();
+      return exchange_notes();
     }
     if (sum_) {
       if (!TUTTI_TRY(sum_->has_ended())) return comm::Progress::kBlocked;
       sum_.reset();
     }
     if (copied_ && !TUTTI_TRY(copied_.has_passed())) return comm::Progress::kBlocked;
-    if (stage_ == Stage::kCopying && request_.kind == Kind::kAllReduce) return meet(Stage::kMiddle);
-    return meet(Stage::kLeaving);
+    if (stage_ == Stage::kCopying && request_.kind == Kind::kAllReduce) return barrier(Stage::kMiddle);
+    return barrier(Stage::kLeaving);
   }
 
   Moved after_host() {
@@ -157,7 +158,7 @@ class IpcOperation final : public comm::Operation {
     on_host_ = TUTTI_TRY(setup_.start_on_host(request, sequence_));
     return comm::Progress::kMoved;
   }
-  Moved meet(Stage stage) { return start_on_host(stage, {.kind = Kind::kBarrier}); }
+  Moved barrier(Stage stage) { return start_on_host(stage, {.kind = Kind::kBarrier}); }
   template <class Note>
   Moved gather(Stage stage, const Note& mine, std::vector<Note>& all) {
     return start_on_host(
@@ -183,20 +184,21 @@ class IpcOperation final : public comm::Operation {
     return h;
   }
 
-  Moved tell_notes() {
+  Moved exchange_notes() {
     mine_.call = header();
     mine_.has_splits = comm::has_splits(request_);
     if (request_.kind == Kind::kGatherV) mine_.given = request_.count;
-    const Status shared = share();
     mine_.freed = group_.open.freed_here();
-    mine_.can = shared.ok() && carries_by_ipc(request_);
-    if (!shared.ok()) mine_.why_not.set(shared.error().detail);
+    if (carries_by_ipc(request_)) {
+      const Status shared = share();
+      mine_.can = shared.ok();
+      if (!shared.ok()) mine_.why_not.set(shared.error().detail);
+    }
     return gather(Stage::kNotes, mine_, notes_);
   }
 
-  // Notes down what the peers read.
+  // Enters the memory that the peers read into the note.
   Status share() {
-    if (!carries_by_ipc(request_)) return {};
     if (const int first = group_.open.device_for(request_.device); first != request_.device)
       return Error{.code = Code::kUnsupported,
                    .detail = "its buffers are on cuda:" + std::to_string(request_.device) +
@@ -237,7 +239,7 @@ class IpcOperation final : public comm::Operation {
     for (int r = 0; r < setup_.size; ++r)
       if (auto different = difference_from(r)) return *std::move(different);
     for (int r = 0; r < setup_.size; ++r) group_.open.close_freed(r, notes_[std::size_t(r)].freed);
-    if (request_.kind == Kind::kBarrier) return comm::Progress::kDone;  // the ranks have met
+    if (request_.kind == Kind::kBarrier) return comm::Progress::kDone;  // all ranks have arrived
     for (int r = 0; r < setup_.size; ++r)
       if (const CallNote& note = notes_[std::size_t(r)]; !note.can) return stage(r, note.why_not.text);
     bool is_anything_new = false, is_usable = true;
@@ -246,7 +248,7 @@ class IpcOperation final : public comm::Operation {
       is_anything_new |= known == OpenMemory::Known::kNew;
       is_usable &= known != OpenMemory::Known::kUnusable;
     });
-    if (!is_usable) return stage(-1, "");
+    if (!is_usable) return stage();
     return is_anything_new ? open() : exchange_parts();
   }
 
@@ -257,16 +259,16 @@ class IpcOperation final : public comm::Operation {
         if (note->is_shared) act(r, *note);
   }
 
+  // Logs the first reason of the group.
   Moved stage(int rank, const std::string& why) {
-    if (rank >= 0 && !why.empty())
-      report("through the CPU: rank " + std::to_string(rank) + ": " + why, log::Level::kInfo);
+    if (!why.empty() && !std::exchange(group_.has_reported, true) && setup_.rank == 0)
+      log::info("group " + group_.name + " moves GPU memory through the CPU: rank " + std::to_string(rank) + ": " +
+                why);
+    return stage();
+  }
+  Moved stage() {
     staged_ = TUTTI_TRY(setup_.start_staged(std::move(ready_)));
     return comm::Progress::kMoved;
-  }
-
-  void report(const std::string& how, log::Level level) {
-    if (!std::exchange(group_.has_reported, true) && setup_.rank == 0)
-      log::write(level, "group " + group_.name + " moves GPU memory " + how);
   }
 
   // ---- opening ----
@@ -294,8 +296,7 @@ class IpcOperation final : public comm::Operation {
   // ---- parts ----
 
   Moved exchange_parts() {
-    report("directly between GPUs (CUDA IPC)", log::Level::kDebug);
-    if (!tells_parts(request_)) return copy();
+    if (!exchanges_parts(request_)) return copy();
     const std::size_t n = std::size_t(setup_.size);
     my_parts_.resize(n), their_parts_.resize(n);
     if (comm::gives(request_, setup_.rank)) {
@@ -309,10 +310,10 @@ class IpcOperation final : public comm::Operation {
                                          .count = sizeof(PartNote) / sizeof(std::int64_t)});
   }
 
-  // What this rank gets from another.
+  // The elements that this rank gets from another.
   Result<comm::Stretch> stretch_from(int from) const {
     comm::Stretch s = comm::stretch_of(request_, setup_.rank, from, setup_.rank);
-    if (!tells_parts(request_)) return s;
+    if (!exchanges_parts(request_)) return s;
     const PartNote& theirs = their_parts_[std::size_t(from)];
     if (theirs.count != s.count) return other_size(from, theirs.count, s.count);
     s.in_begin = theirs.begin;
@@ -379,7 +380,7 @@ class IpcOperation final : public comm::Operation {
     return {};
   }
 
-  // Of an all_reduce: copies the slices that the others have added.
+  // Of an all_reduce: copies the slices that the peers have added.
   Moved spread() {
     stage_ = Stage::kSpreading;
     for (int i = 1; i < setup_.size; ++i) {
@@ -434,6 +435,7 @@ bool carries_by_ipc(const Request& request) {
   const bool overwrites =
       request.kind == Kind::kAllToAll && request.in && request.in == request.out;  // what peers read
   if (!is_reduction(request.kind)) return !overwrites;
+  if (request.kind == Kind::kAllReduce && request.count * size_of(request.dtype) <= kMostStaged) return false;
   return adder() && adder()->adds(request.dtype, request.op);
 }
 

@@ -17,7 +17,7 @@ struct IpcGroup {
   IpcGroup(std::string name, int rank, int size) : name(std::move(name)), open(rank, size) {}
   const std::string name;
   OpenMemory open;
-  bool has_reported = false;  // whether the group copies directly, or why not
+  bool has_reported = false;  // why a rank could not copy directly
 };
 
 struct IpcSetup {
@@ -30,8 +30,8 @@ struct IpcSetup {
   int rank = 0, size = 1;
 };
 
-// Whether ranks of one host can carry the call by copies and by the adder of this process. If a rank finds that it
-// cannot, all ranks stage it.
+// Whether ranks of one host can carry the call by copies and by the adder of this process. Small all_reduces are
+// staged. If one rank cannot carry the call, all ranks stage it.
 bool carries_by_ipc(const Request& request);
 
 // As start_staged(). Every rank of the group calls it for every collective on GPU memory.
