@@ -20,6 +20,7 @@
 #include <optional>
 
 #include "tutti/base/env.h"
+#include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/agent/events.h"
@@ -277,6 +278,7 @@ Status SshLauncher::choose_address() {
   for (const Session& session : sessions_) hosts.push_back({.name = session.host, .greeting = *session.greeting});
   const auto found = master_address_of(hosts, options_.iface);
   if (!found.ok() && !options_.go_without) return found.error();
+  if (!found.ok()) log::warn(found.error().detail);
   master_address_ = found.ok() ? *found : "127.0.0.1";  // each host says what it finds there
   return {};
 }

@@ -124,10 +124,10 @@ TEST(ClusterFile, MistakesAreSentencesWithFileAndLine) {
             "inside = {"},
            {"share = 0.85", "share = 85", "c.toml:25: share is 85, expected a number from 1e-06 to 1", ""},
            {"stream_gb_s = 1600", "", "c.toml:23: device has no stream_gb_s", "1600"},
-           {"kind = \"forward\"", "kind = \"forwart\"", "c.toml:30: kind is 'forwart', expected one of forward, input",
+           {"kind = \"forward\"", "kind = \"forwart\"", "c.toml:31: kind is 'forwart', expected one of forward, input",
             "did you mean forward?"},
-           {"us = 900", "us = 0", "c.toml:31: us is 0, expected a number from 1e-06 to", ""},
-           {"k = 256, us", "us", "c.toml:30: a product has no k", ""},
+           {"us = 900", "us = 0", "c.toml:32: us is 0, expected a number from 1e-06 to", ""},
+           {"k = 256, us", "us", "c.toml:31: a product has no k", ""},
            {"name = ", "nam = ", "c.toml:1: \"nam\" is not known in a cluster", "did you mean name?"},
            {"name = ", "name == ", "c.toml:1: not TOML: ", ""},
            {"[device]", "[devices]", "c.toml:23: \"devices\" is not known in a cluster", "did you mean device?"}}) {
