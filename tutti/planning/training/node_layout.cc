@@ -19,9 +19,8 @@ NodeLayout::NodeLayout(const Cluster& cluster) {
   for (const ClusterNodes& same : cluster.nodes) {
     most_ = std::max(most_, same.devices);
     least_ = least_ == 0 ? same.devices : std::min(least_, same.devices);
-  }
-  for (const ClusterNodes& same : cluster.nodes)
     for (int i = 0; i < same.count; ++i) node_of_.insert(node_of_.end(), std::size_t(same.devices), nodes++);
+  }
 }
 
 GroupPlace NodeLayout::place(int stride, int size) const { return size == 1 ? GroupPlace{} : axis(stride, size).place; }

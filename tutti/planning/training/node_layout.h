@@ -27,6 +27,7 @@ class NodeLayout {
 
   int most() const { return most_; }    // devices of the largest node
   int least() const { return least_; }  // and of the smallest
+  int count() const { return node_of_.empty() ? 0 : node_of_.back() + 1; }
   int node_of(int device) const { return node_of_[std::size_t(device)]; }
   // Groups of `size` ranks that are `stride` apart.
   GroupPlace place(int stride, int size) const;

@@ -55,6 +55,7 @@ TEST(NodeLayouts, UnequalNodesCountTheGroupThatIsWorstOff) {
   EXPECT_EQ(layout.crossing(1, 12), 1);
   EXPECT_EQ(layout.crossing(1, 4), 0);
   EXPECT_EQ(layout.node_of(8), 1);
+  EXPECT_EQ(layout.count(), 2);
   EXPECT_EQ(layout.least(), 4);
   EXPECT_EQ(layout.most(), 8);
 }

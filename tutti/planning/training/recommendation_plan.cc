@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "tutti/base/text.h"
+#include "tutti/planning/training/node_layout.h"
 #include "tutti/planning/training/table_time.h"
 
 namespace tutti {
@@ -41,26 +42,17 @@ bool sends_rows(const Cluster& cluster, const RecommendationOptions& options) {
   return cluster.devices() > 1 && (nodes > 1 || !options.shares_memory);
 }
 
-// The number of the node of each rank.
-std::vector<int> nodes_of_ranks(const Cluster& cluster) {
-  std::vector<int> nodes;
-  int node = 0;
-  for (const ClusterNodes& same : cluster.nodes)
-    for (int i = 0; i < same.count; ++i, ++node) nodes.insert(nodes.end(), std::size_t(same.devices), node);
-  return nodes;
-}
-
 // An all_to_all in which rank r sends `sent[r]` bytes, evenly to all others. It ends when the busiest link does: that
 // of a rank within its node, or the cards of a node, whichever way carries more.
 double exchange_time(const Cluster& cluster, const std::vector<double>& sent) {
   const ClusterNetwork& network = cluster.network;
-  const std::vector<int> node_of = nodes_of_ranks(cluster);
+  const planning::NodeLayout nodes(cluster);
   const double ranks = double(sent.size());
-  std::vector<double> here(std::size_t(node_of.back()) + 1), from(here), all(here);
+  std::vector<double> here(std::size_t(nodes.count())), from(here), all(here);
   double everything = 0, inside = 0;
-  for (const int node : node_of) ++here[std::size_t(node)];
+  for (int rank = 0; rank < cluster.devices(); ++rank) ++here[std::size_t(nodes.node_of(rank))];
   for (std::size_t rank = 0; rank < sent.size(); ++rank) {
-    const std::size_t node = std::size_t(node_of[rank]);
+    const std::size_t node = std::size_t(nodes.node_of(int(rank)));
     from[node] += sent[rank] * (ranks - here[node]) / (ranks - 1);
     all[node] += sent[rank];
     everything += sent[rank];
@@ -182,7 +174,7 @@ RankedPlacement ranked(const RecommendationModel& model, const Cluster& cluster,
 
 // How much longer the ranks of a node send a byte than all of them move one in memory.
 double sent_weight(const Cluster& cluster) {
-  const int nodes = nodes_of_ranks(cluster).back() + 1;
+  const int nodes = planning::NodeLayout(cluster).count();
   if (nodes == 1) return cluster.device.stream_bandwidth / cluster.network.inside.bandwidth;
   return cluster.device.stream_bandwidth * cluster.devices() / nodes /
          (cluster.network.between.bandwidth * cluster.network.cards);
