@@ -219,10 +219,13 @@ Status interpret_model(TrainCommand& command, const OptionTexts& texts, bool is_
     TUTTI_TRY(choose("--model", command.model, names));
     model = TUTTI_TRY(transformer_preset(command.model));
     TransformerConfig unused;
+    const auto is_dropout = [](std::string_view name) { return name.ends_with("-dropout"); };
     for (const Option& option : transformer_options(unused))
-      if (texts.is_given(option.name))
+      if (texts.is_given(option.name) && !is_dropout(option.name))
         return usage(fmt::format("--model {} has its own sizes, and {} is given", command.model, option.name),
                      fmt::format("drop {}, or --model", option.name));
+    if (texts.is_given("--attention-dropout")) model.attention_dropout = command.config.attention_dropout;
+    if (texts.is_given("--hidden-dropout")) model.hidden_dropout = command.config.hidden_dropout;
     if (command.vocabulary > 0)
       return usage(fmt::format("--model {} has its own vocabulary", command.model), "drop --vocab-size");
     if (command.sequence_length > model.positions && model.position == PositionKind::kLearned)
