@@ -50,8 +50,8 @@ int supervise(pid_t agent) {
         kill(agent, SIGKILL);
         continue;
       }
+      if (asks_for_the_end(info.si_signo)) kill(agent, SIGCONT);  // before: it must not undo a stop after the request
       kill(agent, info.si_signo);
-      if (asks_for_the_end(info.si_signo)) kill(agent, SIGCONT);
       continue;
     }
     int status = 0;
