@@ -161,11 +161,9 @@ Status set_given_parts(PretrainGptCommand& command, Texts texts) {
       return usage(std::string(name) + " changes the batch, and --parallel auto chooses for one size",
                    "drop one of them");
   for (const char* name :
-       {"--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers",
-        "--num-layers-per-virtual-pipeline-stage", "--microbatch-group-size-per-virtual-pipeline-stage"})
+       {"--num-layers-per-virtual-pipeline-stage", "--microbatch-group-size-per-virtual-pipeline-stage"})
     if (texts.is_given(name))
-      return usage(std::string(name) + " divides the layers of a pipeline, and --parallel auto divides them equally",
-                   "drop one of them");
+      return usage(std::string(name) + " is no part of what --parallel auto chooses", "drop one of them");
   const gpt::ParallelOptions& p = command.options.parallel;
   const auto give = [&](const char* name, std::string part) {
     if (texts.is_given(name)) command.given_parts.push_back(std::move(part));
@@ -174,6 +172,8 @@ Status set_given_parts(PretrainGptCommand& command, Texts texts) {
   give("--context-parallel-size", fmt::format("cp={}", p.grid.context));
   give("--pipeline-model-parallel-size", fmt::format("pp={}", p.grid.pipeline));
   give("--num-virtual-stages-per-pipeline-rank", fmt::format("chunks={}", p.chunks));
+  if (p.end_layers.first) command.given_parts.push_back(fmt::format("first={}", *p.end_layers.first));
+  if (p.end_layers.last) command.given_parts.push_back(fmt::format("last={}", *p.end_layers.last));
   give("--pipeline-schedule", fmt::format("schedule={}", name(p.schedule)));
   give("--micro-batch-size", fmt::format("mbs={}", command.options.batches.micro_batch));
   give("--sequence-parallel", "sp");

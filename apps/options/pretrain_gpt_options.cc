@@ -280,9 +280,9 @@ OptionGroup ranks(PretrainGptCommand& command) {
         "fill-drain, 1f1b, interleaved, zb-h1 or zb-v (default: 1f1b; interleaved with several stages per rank)",
         text_only()},
        {"--decoder-first-pipeline-num-layers", "N", "", "layers of the first stage",
-        whole(p.first_stage_layers, 0, kMostInt)},
+        whole(p.end_layers.first, 0, kMostInt)},
        {"--decoder-last-pipeline-num-layers", "N", "", "layers of the last stage",
-        whole(p.last_stage_layers, 0, kMostInt)},
+        whole(p.end_layers.last, 0, kMostInt)},
        {"--no-scatter-gather-tensors-in-pipeline", "", "",
         "between hosts, each tensor rank sends the whole activation, not its part", flag_off(p.split_messages),
         no_effect("without --tensor-model-parallel-size and --pipeline-model-parallel-size of 2 or more, or with "

@@ -135,46 +135,37 @@ def vtrain_multi(planner):
             Row(f"{what}: worst regret", percent(answer["worst_regret"]), "5 %", answer["worst_regret"] <= 0.05)]  # fmt: skip
 
 
-def has_even_stages(run):
-    """Whether a trial of AMP divided its 24 layers as evenly as the plans of --check do. Bounds count three entries before the layers and three after."""
+def ends_of(run):
+    """The layers that AMP gave to the first and the last stage. Bounds count three entries before the 24 layers and three after."""
+    if int(run["pp"]) == 1:
+        return {"first": "even", "last": "even"}
     bounds = [min(max(int(bound) - 3, 0), 24) for bound in run["stage_bounds"].split("|")]
-    stages = int(run["pp"])
-    return [end - begin for begin, end in zip(bounds, bounds[1:])] == [24 // stages + (stage < 24 % stages) for stage in range(stages)]
+    return {"first": bounds[1], "last": 24 - bounds[-2]}
 
 
 def amp(planner):
-    """The figures of a T4 and of its network are fitted to every fourth trial; the order is that of the others. AMP moved layers between stages, most of
-    them to the last one, which then takes up to a fifth longer. --check knows no such plans, so those trials are counted apart."""
+    """The figures of a T4 and of its network are fitted to every fourth trial; the order is that of the others."""
     path = of_folder(planner, "amp_homogeneous.csv")
     if not path:
         return [Row("AMP's trials on 16 T4: tau, regret, failures", "--published has no amp_homogeneous.csv", "0.8, 5 %, 80 %", None)]
-    folder, trials = planner.given.folder, read_runs(path)
+    folder = planner.given.folder
+    runs = [{**{part: run[part] for part in ("tp", "pp", "dp", "mbs")}, **ends_of(run), "step_s": run["measured_s"]} for run in read_runs(path)]
+    tables = {part: folder / f"amp{part}.csv" for part in ("", "_fitted", "_rest")}
+    write_runs(tables[""], runs)
+    write_runs(tables["_fitted"], runs[::4])
+    write_runs(tables["_rest"], [run for i, run in enumerate(runs) if i % 4])
     (folder / "t4.toml").write_text(T4_CLUSTER)
+    fitted = folder / "amp.toml"
+    fitted.unlink(missing_ok=True)
     options = ["--runtime", "megatron", "--num-layers", 24, "--hidden-size", 1024, "--num-attention-heads", 16, "--seq-length", 1024,
                "--vocab-size", 52255, "--global-batch", 32]  # fmt: skip
-
-    def compared(name, taken):
-        """The check of all these trials, and of those to which nothing is fitted."""
-        runs = [{**{part: run[part] for part in ("tp", "pp", "dp", "mbs")}, "step_s": run["measured_s"]} for run in taken]
-        tables = {part: folder / f"amp_{name}{part}.csv" for part in ("", "_fitted", "_rest")}
-        write_runs(tables[""], runs)
-        write_runs(tables["_fitted"], runs[::4])
-        write_runs(tables["_rest"], [run for i, run in enumerate(runs) if i % 4])
-        fitted = folder / f"amp_{name}.toml"
-        fitted.unlink(missing_ok=True)
-        comparing.run(planner.question("--cluster", folder / "t4.toml", *options, "--calibrate", tables["_fitted"], "--output", fitted))
-        question = planner.question("--cluster", fitted, *options)
-        return check(question, tables[""]), check(question, tables["_rest"])
-
-    even = [run for run in trials if run["measured_s"] == "failed" or has_even_stages(run)]
-    answer, rest = compared("even", even)
-    every, every_rest = compared("all", trials)
-    print(f"AMP: {len(trials)} trials, {len(trials) - len(even)} of them with uneven stages; of all, tau of the rest {every_rest['tau']:.2f}, "
-          f"regret {percent(every['worst_regret'])}", flush=True)
-    foreseen = every["failed_foreseen"] / max(every["failed"], 1)
-    return [Row(f"AMP's trials on 16 T4, {len(even)} with even stages, a fourth fitted: Kendall's tau of the rest", f"{rest['tau']:.2f}", "0.8", rest["tau"] >= 0.8),
-            Row("the same, regret", percent(answer["worst_regret"]), "5 %", answer["worst_regret"] <= 0.05),
-            Row(f"AMP's trials, all {len(trials)}: failures that are foreseen", f"{every['failed_foreseen']} of {every['failed']}", "80 %", foreseen >= 0.8)]  # fmt: skip
+    comparing.run(planner.question("--cluster", folder / "t4.toml", *options, "--calibrate", tables["_fitted"], "--output", fitted))
+    question = planner.question("--cluster", fitted, *options)
+    answer, rest = check(question, tables[""]), check(question, tables["_rest"])
+    foreseen = answer["failed_foreseen"] / max(answer["failed"], 1)
+    return [Row(f"AMP's {len(runs)} trials on 16 T4, a fourth fitted: Kendall's tau of the rest", f"{rest['tau']:.2f}", "0.8", rest["tau"] >= 0.8),
+            Row("the same, regret of all", percent(answer["worst_regret"]), "5 %", answer["worst_regret"] <= 0.05),
+            Row("the same, failures that are foreseen", f"{answer['failed_foreseen']} of {answer['failed']}", "80 %", foreseen >= 0.8)]  # fmt: skip
 
 
 # Of arXiv:2407.21783, table 4, and NVIDIA's results in MLPerf training v3.1 (mlcommons/training_results_v3.1): the cluster, the model, the batch, the

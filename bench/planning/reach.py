@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import comparing
 
-COLUMNS = ["tp", "cp", "pp", "dp", "mbs", "sp", "schedule", "chunks", "zero", "recompute", "overlap"]
-UNSET = {"tp": 1, "cp": 1, "pp": 1, "dp": 1, "sp": 0, "schedule": "1f1b", "chunks": 1, "zero": 0, "recompute": "none", "overlap": 0}
+COLUMNS = ["tp", "cp", "pp", "dp", "mbs", "sp", "schedule", "chunks", "first", "last", "zero", "recompute", "overlap"]
+UNSET = {"tp": 1, "cp": 1, "pp": 1, "dp": 1, "sp": 0, "schedule": "1f1b", "chunks": 1, "first": "even", "last": "even", "zero": 0, "recompute": "none", "overlap": 0}
 
 
 @dataclass

@@ -1,6 +1,7 @@
 #include "tutti/planning/stage_layers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -18,15 +19,68 @@ void require_a_layer_each(int layers, int stages) {
 
 }  // namespace
 
-std::vector<LayerRange> even_stages(int layers, int stages) {
-  require_a_layer_each(layers, stages);
+std::vector<LayerRange> even_stages(int layers, int stages) { return stages_with_ends(layers, stages, {}); }
+
+std::vector<LayerRange> stages_with_ends(int layers, int stages, const EndLayers& ends) {
+  if (ends.is_even()) {
+    require_a_layer_each(layers, stages);
+  } else {
+    TUTTI_REQUIRE(stages > 1, "pipeline: layers are given to the first or the last stage, and there is one stage");
+    const int given = ends.first.value_or(0) + ends.last.value_or(0);
+    const int others = stages - int(ends.first.has_value()) - int(ends.last.has_value());
+    TUTTI_REQUIRE(given <= layers, "pipeline: the first and the last stage are given ", given,
+                  " layers, and the model has ", layers);
+    TUTTI_REQUIRE(layers - given >= others, "pipeline: the first and the last stage leave ", layers - given, " of ",
+                  layers, " layers to the other ", others, " stages, expected one each or more");
+    TUTTI_REQUIRE(others > 0 || given == layers, "pipeline: the two stages are given ", given,
+                  " layers in all, and the model has ", layers);
+  }
   std::vector<LayerRange> ranges;
   for (int stage = 0, begin = 0; stage < stages; ++stage) {
-    const int size = layers / stages + (stage < layers % stages ? 1 : 0);
+    const int size = layers_of_stage(layers, stages, ends, stage);
     ranges.push_back({begin, begin + size});
     begin += size;
   }
   return ranges;
+}
+
+int layers_of_stage(int layers, int stages, const EndLayers& ends, int stage) {
+  if (ends.first && stage == 0) return *ends.first;
+  if (ends.last && stage == stages - 1) return *ends.last;
+  const int others = stages - int(ends.first.has_value()) - int(ends.last.has_value());
+  const int rest = layers - ends.first.value_or(0) - ends.last.value_or(0);
+  return rest / others + (stage - int(ends.first.has_value()) < rest % others ? 1 : 0);
+}
+
+EndLayers balanced_ends(int layers, int stages, double before, double after) {
+  constexpr double kAsGood = 1 + 1e-9;
+  if (stages == 1 || layers < stages) return {};
+  const int middle = stages - 2;
+  const auto dearest = [&](const EndLayers& ends) {
+    double most = std::max(layers_of_stage(layers, stages, ends, 0) + before,
+                           layers_of_stage(layers, stages, ends, stages - 1) + after);
+    if (middle > 0) most = std::max(most, double(layers_of_stage(layers, stages, ends, 1)));
+    return most;
+  };
+  // With at most `each` layers in a middle stage, the ends share what is left, so that they cost the same.
+  double least = std::numeric_limits<double>::infinity();
+  for (int each = middle > 0 ? 1 : 0; each < least; ++each) {
+    const int left = std::max(layers - middle * each, 0);
+    const double level = std::clamp((left + after - before) / 2, 0.0, double(left));
+    for (const double first : {std::floor(level), std::ceil(level)})
+      least = std::min(least, std::max({double(each), first + before, left - first + after}));
+    if (middle == 0) break;
+  }
+  if (dearest({}) <= least * kAsGood) return {};
+  // As many layers at the ends as cost no more, and at least one for each of the others.
+  int first = std::max(0, int(std::floor(least * kAsGood - before)));
+  int last = std::max(0, int(std::floor(least * kAsGood - after)));
+  for (first = std::min(first, layers - middle); first + last > layers - middle;) --(last > first ? last : first);
+  for (const EndLayers& ends : {EndLayers{.first = {}, .last = last}, EndLayers{.first = first, .last = {}}}) {
+    const int rest = layers - ends.first.value_or(0) - ends.last.value_or(0);
+    if (rest >= stages - 1 && dearest(ends) <= least * kAsGood) return ends;
+  }
+  return {first, last};
 }
 
 std::vector<LayerRange> given_stages(int layers, std::span<const int> sizes) {

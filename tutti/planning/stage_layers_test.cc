@@ -21,6 +21,41 @@ TEST(StageLayers, Even) {
   EXPECT_EQ(even_stages(1, 1), (Ranges{{0, 1}}));
 }
 
+TEST(StageLayers, OfTheEnds) {
+  EXPECT_EQ(stages_with_ends(8, 4, {.first = 1, .last = 0}), (Ranges{{0, 1}, {1, 5}, {5, 8}, {8, 8}}));
+  EXPECT_EQ(stages_with_ends(8, 3, {.first = {}, .last = 1}), (Ranges{{0, 4}, {4, 7}, {7, 8}}));
+  EXPECT_EQ(stages_with_ends(3, 2, {.first = 0, .last = 3}), (Ranges{{0, 0}, {0, 3}}));
+}
+
+// Compares with all ends, and with the even split.
+TEST(StageLayers, BalancedEndsAreOptimal) {
+  const auto dearest = [](const Ranges& ranges, double before, double after) {
+    double most = 0;
+    for (std::size_t i = 0; i < ranges.size(); ++i)
+      most = std::max(most, ranges[i].size() + (i == 0 ? before : 0) + (i + 1 == ranges.size() ? after : 0));
+    return most;
+  };
+  int moved = 0;
+  for (int layers = 1; layers <= 14; ++layers)
+    for (int stages = 1; stages <= std::min(layers, 7); ++stages)
+      for (const double before : {0.0, 0.1, 1.0, 2.6})
+        for (const double after : {0.0, 0.4, 1.0, 3.3, 40.0}) {
+          const EndLayers ends = balanced_ends(layers, stages, before, after);
+          const double found = dearest(stages_with_ends(layers, stages, ends), before, after);
+          const double even = dearest(even_stages(layers, stages), before, after);
+          double least = even;
+          for (int first = 0; stages > 1 && first <= layers; ++first)
+            for (int last = 0; first + last <= layers - (stages - 2); ++last)
+              if (stages > 2 || first + last == layers)
+                least = std::min(
+                    least, dearest(stages_with_ends(layers, stages, {.first = first, .last = last}), before, after));
+          ASSERT_NEAR(found, least, 1e-6) << layers << " layers, " << stages << " stages, " << before << ", " << after;
+          EXPECT_EQ(ends.is_even(), even <= least + 1e-6);
+          moved += !ends.is_even();
+        }
+  EXPECT_GT(moved, 200);
+}
+
 TEST(StageLayers, Given) {
   EXPECT_EQ(given_stages(5, std::vector{0, 3, 2}), (Ranges{{0, 0}, {0, 3}, {3, 5}}));
   EXPECT_EQ(given_stages(5, std::vector{5}), (Ranges{{0, 5}}));
@@ -96,6 +131,15 @@ TEST(StageLayers, MistakesAreExplained) {
               given_stages(5, std::vector{2, 2});
             }),
             "pipeline: the stages were given 4 layers in all, the model has 5");
+  EXPECT_EQ(sentence([] { stages_with_ends(4, 1, {.first = 4, .last = {}}); }),
+            "pipeline: layers are given to the first or the last stage, and there is one stage");
+  EXPECT_EQ(sentence([] { stages_with_ends(4, 3, {.first = 2, .last = 3}); }),
+            "pipeline: the first and the last stage are given 5 layers, and the model has 4");
+  EXPECT_EQ(
+      sentence([] { stages_with_ends(4, 4, {.first = 2, .last = 1}); }),
+      "pipeline: the first and the last stage leave 1 of 4 layers to the other 2 stages, expected one each or more");
+  EXPECT_EQ(sentence([] { stages_with_ends(4, 2, {.first = 2, .last = 1}); }),
+            "pipeline: the two stages are given 3 layers in all, and the model has 4");
   EXPECT_EQ(sentence([] {
               balanced_stages(std::vector<double>{1, -1}, 2);
             }).substr(0, 36),

@@ -53,6 +53,7 @@ Options with_plan(Options options, const ParallelPlan& plan) {
   parallel.grid.context = plan.context;
   parallel.schedule = plan.schedule;
   parallel.chunks = plan.chunks;
+  parallel.end_layers = plan.ends;
   parallel.sequence_parallel = plan.sequence_parallel;
   parallel.shard_optimizer = plan.zero == ZeroStage::kOptimizer;
   parallel.fully_shard = plan.zero == ZeroStage::kWeights;

@@ -28,9 +28,6 @@ std::int64_t last_change(const BatchScheduleOptions& options) {
   return options.ramp_up ? options.ramp_up->samples : 0;
 }
 
-constexpr const char* kGivenLayers =
-    "pipeline: --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers";
-
 // Averages that overlap with backward have to have a backward to overlap with, and be the last that is done to a
 // gradient, unless whole ones are left.
 Status check_overlap(const ParallelOptions& parallel) {
@@ -135,22 +132,7 @@ Result<Options> for_world(Options options, int world) {
 
 std::vector<LayerRange> stages_of(const Options& options) {
   const auto& parallel = options.parallel;
-  const int layers = options.model.layers, stages = parallel.grid.pipeline * parallel.chunks;
-  const auto &first = parallel.first_stage_layers, &last = parallel.last_stage_layers;
-  if (!first && !last) return even_stages(layers, stages);
-  TUTTI_REQUIRE(stages > 1, kGivenLayers, " give layers to the first or the last stage, and there is one stage");
-  const int others = stages - int(first.has_value()) - int(last.has_value());
-  const int rest = layers - first.value_or(0) - last.value_or(0);
-  TUTTI_REQUIRE(rest >= 0, kGivenLayers, " give ", layers - rest, " layers to the first and the last stage, and ",
-                "--num-layers is ", layers);
-  TUTTI_REQUIRE(rest >= others, kGivenLayers, " leave ", rest, " of ", layers, " layers to the other ", others,
-                " stages, expected one each or more");
-  std::vector<int> sizes;
-  if (first) sizes.push_back(*first);
-  if (others > 0)
-    for (const LayerRange& range : even_stages(rest, others)) sizes.push_back(range.size());
-  if (last) sizes.push_back(*last);
-  return given_stages(layers, sizes);
+  return stages_with_ends(options.model.layers, parallel.grid.pipeline * parallel.chunks, parallel.end_layers);
 }
 
 std::vector<StageLayers> stages_of_rank(const Options& options, int pipeline_rank) {

@@ -28,8 +28,7 @@ struct ParallelOptions {
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   int chunks = 1;            // stages of a rank
   int microbatch_group = 0;  // PipelineShape::microbatch_group
-  // Layers of the first and of the last stage; none: as equal as can be.
-  std::optional<int> first_stage_layers, last_stage_layers;
+  EndLayers end_layers;
   bool sequence_parallel = false;
   // Between hosts each tensor rank sends its part of what goes to the next stage (MessageOptions::split_over).
   bool split_messages = true;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "tutti/base/error.h"
 
@@ -22,10 +24,10 @@ void check(const char* what, const std::vector<double>& costs, int stages) {
                   what, ", expected 0 or more");
 }
 
-// The end times of the forward and of the input gradient of each microbatch in each stage. Negative: not done yet.
-class Ends {
+// Times of the forward and of the input gradient of each microbatch in each stage. Negative: not known yet.
+class StageTimes {
  public:
-  Ends(int stages, int microbatches)
+  StageTimes(int stages, int microbatches)
       : microbatches_(microbatches), times_(std::size_t(2) * stages * microbatches, -1.0) {}
   double& forward(int stage, int microbatch) { return times_[std::size_t(stage) * microbatches_ + microbatch]; }
   double& backward(int stage, int microbatch) {
@@ -40,7 +42,10 @@ class Ends {
 class StageClock {
  public:
   StageClock(const Schedule& schedule, const StageCosts& costs)
-      : schedule_(schedule), costs_(costs), ends_(schedule.shape.stages(), schedule.shape.microbatches) {
+      : schedule_(schedule),
+        costs_(costs),
+        ends_(schedule.shape.stages(), schedule.shape.microbatches),
+        arrivals_(schedule.shape.stages(), schedule.shape.microbatches) {
     timeline_.chunks = schedule.shape.chunks;
     timeline_.ranks.resize(schedule.actions.size());
   }
@@ -63,22 +68,19 @@ class StageClock {
 
  private:
   // The time when the action's input is ready: 0 if it needs none; empty if not known yet.
-  std::optional<double> ready(const Action& action, int rank, int stage) {
-    const auto over = [&](double end, int other) -> std::optional<double> {
-      if (end < 0) return {};
-      return schedule_.rank_of(other) == rank ? end : end + costs_.message;
-    };
+  std::optional<double> ready(const Action& action, int stage) {
+    const auto known = [](double time) { return time < 0 ? std::optional<double>() : time; };
     switch (action.kind) {
       case ActionKind::kForward:
-        return stage == 0 ? 0.0 : over(ends_.forward(stage - 1, action.microbatch), stage - 1);
+        return stage == 0 ? 0.0 : known(arrivals_.forward(stage - 1, action.microbatch));
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput: {
-        const auto own = over(ends_.forward(stage, action.microbatch), stage);
+        const auto own = known(ends_.forward(stage, action.microbatch));
         if (stage == schedule_.shape.stages() - 1 || !own) return own;
-        return over(ends_.backward(stage + 1, action.microbatch), stage + 1);
+        return known(arrivals_.backward(stage + 1, action.microbatch));
       }
       case ActionKind::kBackwardWeight:
-        return over(ends_.backward(stage, action.microbatch), stage);
+        return known(ends_.backward(stage, action.microbatch));
     }
     return {};
   }
@@ -103,20 +105,38 @@ class StageClock {
     if (done.size() == actions.size()) return false;
     const Action& action = actions[done.size()];
     const int stage = schedule_.stage_of(rank, action.chunk);
-    const auto since = ready(action, rank, stage);
+    const auto since = ready(action, stage);
     if (!since) return false;
     const double begin = std::max(*since, done.empty() ? 0.0 : done.back().end);
     const double end = begin + cost(action.kind, stage);
     done.push_back({action, begin, end});
-    if (action.kind == ActionKind::kForward) ends_.forward(stage, action.microbatch) = end;
-    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardInput)
+    if (action.kind == ActionKind::kForward) {
+      ends_.forward(stage, action.microbatch) = end;
+      arrivals_.forward(stage, action.microbatch) = arrival(end, rank, stage + 1);
+    }
+    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardInput) {
       ends_.backward(stage, action.microbatch) = end;
+      arrivals_.backward(stage, action.microbatch) = arrival(end, rank, stage - 1);
+    }
     return true;
+  }
+
+  // When what a rank has made at `end` is where the stage `to` runs. A rank's messages leave in the order of its
+  // actions.
+  double arrival(double end, int rank, int to) {
+    if (to < 0 || to == schedule_.shape.stages()) return end;
+    const int other = schedule_.rank_of(to);
+    if (other == rank) return end;
+    if (costs_.passing == 0) return end + costs_.message;
+    double& passed = passed_[{rank, other}];
+    passed = std::max(passed, end) + costs_.passing;
+    return passed + costs_.message - costs_.passing;
   }
 
   const Schedule& schedule_;
   const StageCosts& costs_;
-  Ends ends_;
+  StageTimes ends_, arrivals_;
+  std::map<std::pair<int, int>, double> passed_;  // when the last message between two ranks has passed
   Timeline timeline_;
 };
 
@@ -156,6 +176,8 @@ Timeline simulate(const Schedule& schedule, const StageCosts& costs) {
   check("the gradient of the input", costs.backward_input, stages);
   check("the gradient of the weights", costs.backward_weight, stages);
   TUTTI_REQUIRE(costs.message >= 0, "pipeline: a cost of ", costs.message, " for a message, expected 0 or more");
+  TUTTI_REQUIRE(costs.passing >= 0 && costs.passing <= costs.message, "pipeline: a message of ", costs.message,
+                " passes for ", costs.passing);
   return StageClock(schedule, costs).run();
 }
 

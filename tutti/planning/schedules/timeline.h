@@ -13,6 +13,8 @@ namespace tutti {
 struct StageCosts {
   std::vector<double> forward{1}, backward_input{1}, backward_weight{1};
   double message = 0;  // transfer between consecutive stages on different ranks
+  // Of `message`: while a message passes, later ones of the same rank to the same rank wait.
+  double passing = 0;
 };
 
 struct TimedAction {

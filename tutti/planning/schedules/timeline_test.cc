@@ -63,6 +63,20 @@ TEST(Timelines, SlowStagesAndMessagesShow) {
   EXPECT_DOUBLE_EQ(far.length(), 1 + 10 + 3 + 10 + 2);
 }
 
+TEST(Timelines, MessagesOfALinkQueue) {
+  const Schedule schedule = make_schedule(ScheduleKind::kFillDrain, {.ranks = 2, .microbatches = 4});
+  const auto begins = [&](double passing) {
+    std::vector<double> times;
+    const Timeline timeline = simulate(schedule, {.message = 3, .passing = passing});
+    for (const TimedAction& timed : timeline.ranks[1])
+      if (timed.action.kind == ActionKind::kForward) times.push_back(timed.begin);
+    return times;
+  };
+  EXPECT_EQ(begins(0), (std::vector<double>{4, 5, 6, 7}));
+  EXPECT_EQ(begins(2), (std::vector<double>{4, 6, 8, 10}));
+  EXPECT_THROW(begins(4), Exception);
+}
+
 TEST(Timelines, NamesRanksThatWaitForever) {
   Schedule schedule = make_schedule(ScheduleKind::kOneForwardOneBackward, {.ranks = 2, .microbatches = 2});
   std::swap(schedule.actions[1][0], schedule.actions[1][1]);  // its backward before its forward

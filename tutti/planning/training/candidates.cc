@@ -34,6 +34,10 @@ bool PlanFilter::is_allowed(const char* key) const {
   return allow_.empty() || std::find(allow_.begin(), allow_.end(), key) != allow_.end();
 }
 
+bool PlanFilter::chooses_ends() const {
+  return !is_fixed("first") && !is_fixed("last") && is_allowed("first") && is_allowed("last");
+}
+
 namespace {
 
 constexpr int kMostChunks = 8;
@@ -110,6 +114,12 @@ class Enumeration {
         }
         plan.schedule = kind;
         plan.chunks = chunks;
+        plan.ends = fixed_.ends;
+        if (!plan.ends.is_even() &&
+            !as_result([&] { return stages_with_ends(config_.layers, plan.stages(), plan.ends); }).ok()) {
+          refuse("the given layers of the first and the last stage do not suit the number of stages");
+          continue;
+        }
         states(plan);
       }
     }

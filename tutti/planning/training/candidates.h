@@ -25,6 +25,7 @@ class PlanFilter {
  public:
   explicit PlanFilter(const PlanRules& rules);  // for which check() is ok
   bool is_fixed(const char* key) const;
+  bool chooses_ends() const;  // of pipelines: neither is fixed, and both are allowed
   const ParallelPlan& fixed() const { return fixed_; }
   // Whether a part may have `value`, where `fixed` is the given one and `plain` that of one process.
   template <class T>
@@ -46,7 +47,7 @@ using Refusals = std::map<std::string, std::int64_t>;
 
 // Calls `take` once for each plan that uses all `devices`, divides the model and the batch, and that the runtime and
 // the rules allow. Of plans that differ in recomputed_layers alone, the one whose layers `take` is to choose is given
-// with all layers. The order is always the same.
+// with all layers. Stages are even, where the rules fix no layers of an end. The order is always the same.
 void for_each_plan(const TransformerConfig& config, const TrainingRuntime& runtime, int global_batch, int devices,
                    const PlanRules& rules, const std::function<void(const ParallelPlan&)>& take, Refusals& refusals);
 

@@ -104,6 +104,9 @@ std::vector<std::string> program_options(const ParallelPlan& plan, int global_ba
   add(is_named, "--pipeline-schedule", std::string(name(plan.schedule)));
   add(plan.schedule == ScheduleKind::kInterleaved, "--num-virtual-stages-per-pipeline-rank",
       std::to_string(plan.chunks));
+  const EndLayers& ends = plan.ends;
+  add(ends.first.has_value(), "--decoder-first-pipeline-num-layers", std::to_string(ends.first.value_or(0)));
+  add(ends.last.has_value(), "--decoder-last-pipeline-num-layers", std::to_string(ends.last.value_or(0)));
   add(plan.zero == ZeroStage::kOptimizer, "--use-distributed-optimizer");
   add(plan.zero == ZeroStage::kWeights, "--fsdp");
   add(plan.overlap_gradients, "--overlap-grad-reduce");

@@ -55,6 +55,8 @@ TEST(PlanReasons, OptionsAreThoseOfPretrainGpt) {
             "--context-parallel-size 2 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 3 "
             "--use-distributed-optimizer --recompute-granularity full --recompute-method uniform "
             "--recompute-num-layers 1");
+  EXPECT_THAT(options("pp=4,first=1,last=0,mbs=1"),
+              testing::HasSubstr("--decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 0"));
   EXPECT_EQ(options("pp=2,schedule=zb-v,chunks=2,mbs=1,recompute=3"),
             "--micro-batch-size 1 --global-batch-size 64 --pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
             "--recompute-granularity full --recompute-method block --recompute-num-layers 3");

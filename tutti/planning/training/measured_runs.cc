@@ -64,6 +64,7 @@ Status check_run(MeasuredRun& run) {
     return invalid_argument(fmt::format("a batch of {} cannot be divided by dp {} x mbs {}", run.global_batch,
                                         plan.data, plan.micro_batch));
   return as_result([&] {
+           (void)stages_with_ends(run.model.layers, plan.stages(), plan.ends);
            return make_schedule(plan.schedule, {.ranks = plan.pipeline, .microbatches = 1, .chunks = plan.chunks});
          })
       .status();

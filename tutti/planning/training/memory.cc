@@ -54,12 +54,11 @@ double parameters_of_layer(const TransformerConfig& config, int tensor) {
 }
 
 int layers_of_rank(int layers, const ParallelPlan& plan, int pipeline_rank) {
-  const int stages = plan.stages(), each = layers / stages, more = layers % stages;
   int sum = 0;
   for (int chunk = 0; chunk < plan.chunks; ++chunk) {
     const bool turned = plan.schedule == ScheduleKind::kZeroBubbleV && chunk == 1;
     const int stage = chunk * plan.pipeline + (turned ? plan.pipeline - 1 - pipeline_rank : pipeline_rank);
-    sum += each + (stage < more ? 1 : 0);
+    sum += layers_of_stage(layers, plan.stages(), plan.ends, stage);
   }
   return sum;
 }
@@ -168,10 +167,11 @@ int fullest_rank(const TransformerConfig& config, const ParallelPlan& plan, cons
                  int microbatches) {
   const int last = plan.pipeline - 1;
   if (last == 0) return 0;
-  return memory_of_rank(config, plan, runtime, microbatches, 0).total() >=
-                 memory_of_rank(config, plan, runtime, microbatches, last).total()
-             ? 0
-             : last;
+  const auto total = [&](int rank) { return memory_of_rank(config, plan, runtime, microbatches, rank).total(); };
+  int fullest = total(0) >= total(last) ? 0 : last;
+  for (int rank = 1; !plan.ends.is_even() && rank < last; ++rank)
+    if (total(rank) > total(fullest)) fullest = rank;
+  return fullest;
 }
 
 }  // namespace tutti::planning

@@ -23,7 +23,7 @@ ParameterBytes divided(const ParameterBytes& bytes, ZeroStage zero, int ranks);
 double parameters_of_rank(const TransformerConfig& config, const ParallelPlan& plan, int pipeline_rank);
 // Of one layer, of one tensor rank.
 double parameters_of_layer(const TransformerConfig& config, int tensor);
-// Layers of all chunks of a pipeline rank, as even_stages() divides them.
+// Layers of all chunks of a pipeline rank.
 int layers_of_rank(int layers, const ParallelPlan& plan, int pipeline_rank);
 
 // Bytes that a layer keeps of one microbatch until its backward; `recompute` in place of plan.recompute.

@@ -15,8 +15,8 @@ Error wrong(std::string detail, std::string hint = {}) {
 }
 
 const std::vector<std::string>& keys() {
-  static const std::vector<std::string> keys = {"tp", "sp",  "cp",        "pp",   "schedule", "chunks",
-                                                "dp", "mbs", "recompute", "zero", "overlap"};
+  static const std::vector<std::string> keys = {"tp",   "sp", "cp",  "pp",        "schedule", "chunks", "first",
+                                                "last", "dp", "mbs", "recompute", "zero",     "overlap"};
   return keys;
 }
 
@@ -45,6 +45,12 @@ Status set_recompute(ParallelPlan& plan, const std::string& value) {
 
 constexpr int kMost = 1 << 20;
 
+Status set_end(std::optional<int>& layers, const std::string& key, const std::string& value) {
+  layers.reset();
+  if (value != "even") layers = TUTTI_TRY(number(key, value, 0, kMost));
+  return {};
+}
+
 Status set(ParallelPlan& plan, const std::string& key, const std::string& value) {
   const auto whole = [&](int& target) -> Status {
     target = TUTTI_TRY(number(key, value, 1, kMost));
@@ -56,6 +62,8 @@ Status set(ParallelPlan& plan, const std::string& key, const std::string& value)
   if (key == "dp") return whole(plan.data);
   if (key == "mbs") return whole(plan.micro_batch);
   if (key == "chunks") return whole(plan.chunks);
+  if (key == "first") return set_end(plan.ends.first, key, value);
+  if (key == "last") return set_end(plan.ends.last, key, value);
   if (key == "recompute") return set_recompute(plan, value);
   if (key == "zero") {
     plan.zero = ZeroStage(TUTTI_TRY(number(key, value, 0, 3)));
@@ -93,6 +101,8 @@ std::string to_string(const ParallelPlan& plan) {
   if (plan.schedule != ScheduleKind::kOneForwardOneBackward)
     parts.push_back(fmt::format("schedule={}", name(plan.schedule)));
   axis("chunks", plan.chunks);
+  if (plan.ends.first) parts.push_back(fmt::format("first={}", *plan.ends.first));
+  if (plan.ends.last) parts.push_back(fmt::format("last={}", *plan.ends.last));
   axis("dp", plan.data);
   parts.push_back(fmt::format("mbs={}", plan.micro_batch));
   if (plan.zero != ZeroStage::kNone) parts.push_back(fmt::format("zero={}", int(plan.zero)));
@@ -136,9 +146,9 @@ Result<ParallelPlan> parse_parallel_plan(std::string_view text) {
 
 int axes_of(const ParallelPlan& plan) {
   return int(plan.tensor > 1) + int(plan.sequence_parallel) + int(plan.context > 1) + int(plan.pipeline > 1) +
-         int(plan.chunks > 1) + int(plan.data > 1) + int(plan.schedule != ScheduleKind::kOneForwardOneBackward) +
-         int(plan.zero) + int(plan.recompute != Recomputation::kNone) + int(plan.recomputed_layers > 0) +
-         int(plan.overlap_gradients);
+         int(plan.chunks > 1) + int(plan.ends.first.has_value()) + int(plan.ends.last.has_value()) +
+         int(plan.data > 1) + int(plan.schedule != ScheduleKind::kOneForwardOneBackward) + int(plan.zero) +
+         int(plan.recompute != Recomputation::kNone) + int(plan.recomputed_layers > 0) + int(plan.overlap_gradients);
 }
 
 }  // namespace tutti

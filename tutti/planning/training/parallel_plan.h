@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/planning/schedules/schedule.h"
+#include "tutti/planning/stage_layers.h"
 
 namespace tutti {
 
@@ -29,6 +30,7 @@ struct ParallelPlan {
   int micro_batch = 1;  // samples of a replica that are computed at once
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   int chunks = 1;  // of a pipeline rank
+  EndLayers ends;  // of the first and the last stage
   bool sequence_parallel = false;
   ZeroStage zero = ZeroStage::kNone;
   Recomputation recompute = Recomputation::kNone;
@@ -47,7 +49,7 @@ struct ParallelPlan {
 // "tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full". Axes of size 1 are omitted, but for
 // mbs, and so is a schedule of 1f1b. "recompute=2": two layers of each chunk.
 std::string to_string(const ParallelPlan& plan);
-// Reads such a text, in any order. kUsage for an unknown key, with the nearest one, for a wrong
+// "first=3,last=1": layers of these stages; "even": like the other stages. Reads such a text, in any order. kUsage for an unknown key, with the nearest one, for a wrong
 // value, and for a key that is given twice.
 Result<ParallelPlan> parse_parallel_plan(std::string_view text);
 // Sets one part of such a text, as "tp=4" or "sp", in a plan.

@@ -47,7 +47,7 @@ std::int64_t actions_of(const ParallelPlan& plan, int global_batch) {
 class Search {
  public:
   Search(const planning::StepModel& model, const PlanOptions& options, double limit)
-      : model_(model), options_(options) {
+      : model_(model), options_(options), chooses_ends_(planning::PlanFilter(options.rules).chooses_ends()) {
     found_.limit = limit;
   }
 
@@ -86,7 +86,15 @@ class Search {
     return planning::memory_of_rank(model_.config(), plan, model_.runtime(), microbatches, fullest);
   }
 
+  // A plan of a pipeline is taken twice if other layers at its ends make its slowest stage faster.
   void take(ParallelPlan plan) {
+    take_recomputed(plan);
+    if (plan.pipeline == 1 || !model_.runtime().gives_end_layers || !chooses_ends_) return;
+    plan.ends = model_.balanced_ends(plan);
+    if (!plan.ends.is_even()) take_recomputed(plan);
+  }
+
+  void take_recomputed(const ParallelPlan& plan) {
     ++found_.compared;
     const double needed = memory(plan).total();
     const bool fits = needed <= found_.limit;
@@ -97,7 +105,9 @@ class Search {
     ParallelPlan kept = plan;
     kept.recompute = Recomputation::kNone;
     if (!fits || memory(kept).total() <= found_.limit) return;
-    const int most = (model_.config().layers + plan.stages() - 1) / plan.stages();
+    int most = 0;
+    for (int stage = 0; stage < plan.stages(); ++stage)
+      most = std::max(most, layers_of_stage(model_.config().layers, plan.stages(), plan.ends, stage));
     for (int layers = 1; layers < most; ++layers) {
       ParallelPlan fewer = plan;
       fewer.recomputed_layers = layers;
@@ -225,6 +235,7 @@ class Search {
 
   const planning::StepModel& model_;
   const PlanOptions& options_;
+  const bool chooses_ends_;
   TrainingPlans found_;
   std::vector<Candidate> candidates_;
   std::map<int, Family> families_;
@@ -266,6 +277,7 @@ Result<RankedPlan> evaluate(const TransformerConfig& model, const Cluster& clust
         fmt::format("a batch of {} or {}", std::max(1, global_batch / unit) * unit, (global_batch / unit + 1) * unit));
   const int microbatches = plan.microbatches(global_batch);
   return as_result([&] {
+    (void)stages_with_ends(model.layers, plan.stages(), plan.ends);
     const planning::StepModel costs(model, cluster, runtime, global_batch);
     RankedPlan ranked{.plan = plan, .time = costs.exact(plan)};
     ranked.fullest = planning::fullest_rank(model, plan, runtime, microbatches);

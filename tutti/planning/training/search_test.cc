@@ -22,7 +22,8 @@ Cluster small_cluster(int nodes, int devices, double memory) {
           .device = {.peak = 20e12, .share = 0.6, .product_start = 10e-6, .stream_bandwidth = 0.5e12, .launch = 5e-6}};
 }
 
-// All plans by nested loops over every field, each timed on the simulated clock: slow and simple.
+// All plans by nested loops, those of even stages and those of the balanced ends over every field, each timed on the
+// simulated clock: slow and simple.
 std::vector<std::tuple<double, int, ParallelPlan>> brute_force(const TransformerConfig& config, const Cluster& cluster,
                                                                int batch, const TrainingRuntime& runtime,
                                                                double limit) {
@@ -60,11 +61,21 @@ std::vector<std::tuple<double, int, ParallelPlan>> brute_force(const Transformer
                         if (p.recomputed_layers > 0 && recompute != Recomputation::kFull) break;
                         if (p.replicas() == 1 && (zero != ZeroStage::kNone || overlap)) continue;
                         if (!runtime.refusal(p).empty()) continue;
-                        double most = 0;
-                        for (int rank = 0; rank < p.pipeline; ++rank)
-                          most =
-                              std::max(most, planning::memory_of_rank(config, p, runtime, microbatches, rank).total());
-                        if (most <= limit) found.emplace_back(model.exact_step(p), axes_of(p), p);
+                        std::vector<EndLayers> ends{{}};
+                        if (runtime.gives_end_layers) {
+                          ParallelPlan whole = p;
+                          whole.recomputed_layers = 0;
+                          ends.push_back(model.balanced_ends(whole));
+                        }
+                        for (const EndLayers& taken : ends) {
+                          ParallelPlan plan = p;
+                          plan.ends = taken;
+                          double most = 0;
+                          for (int rank = 0; rank < p.pipeline; ++rank)
+                            most = std::max(
+                                most, planning::memory_of_rank(config, plan, runtime, microbatches, rank).total());
+                          if (most <= limit) found.emplace_back(model.exact_step(plan), axes_of(plan), plan);
+                        }
                       }
               }
         }
@@ -75,7 +86,7 @@ std::vector<std::tuple<double, int, ParallelPlan>> brute_force(const Transformer
 TEST(PlanTraining, EqualsBruteForceOn500Cases) {
   std::mt19937 random(7);
   const auto one_of = [&](std::vector<int> values) { return values[random() % values.size()]; };
-  int empty = 0, pipelines = 0, tensor = 0;
+  int empty = 0, pipelines = 0, tensor = 0, uneven = 0;
   for (int i = 0; i < 500; ++i) {
     const int heads = one_of({2, 3, 4, 8});
     TransformerConfig config = with_defaults({.layers = one_of({1, 2, 3, 5, 8}),
@@ -103,11 +114,13 @@ TEST(PlanTraining, EqualsBruteForceOn500Cases) {
         << i << ": " << to_string(plans.best[0].plan) << " and " << to_string(std::get<2>(best));
     ASSERT_EQ(to_string(plans.best[0].plan), to_string(std::get<2>(best))) << i;
     ASSERT_EQ(plans.best[0].plan.devices(), cluster.devices());
+    uneven += !plans.best[0].plan.ends.is_even();
     pipelines += plans.best[0].plan.pipeline > 1;
     tensor += plans.best[0].plan.tensor > 1;
   }
   EXPECT_GT(empty, 5);
   EXPECT_GT(pipelines, 20);
+  EXPECT_GT(uneven, 2);
   EXPECT_GT(tensor, 20);
 }
 
@@ -144,6 +157,15 @@ TEST(PlanTraining, KeepsWhatIsFixedAndAllowed) {
     EXPECT_EQ(found.plan.micro_batch, 2);
     EXPECT_EQ(found.plan.recomputed_layers, 1);
   }
+  // A head of 32,000 words takes as long as two of these layers.
+  options.rules = {.fix = {"pp=4", "first=even"}, .allow = {}};
+  for (const RankedPlan& found : plan_training(config, cluster, 32, options).or_throw().best)
+    EXPECT_TRUE(found.plan.ends.is_even());
+  options.rules = {.fix = {"pp=4", "chunks=1", "last=1"}, .allow = {}};
+  for (const RankedPlan& found : plan_training(config, cluster, 32, options).or_throw().best)
+    EXPECT_EQ(found.plan.ends, (EndLayers{.first = {}, .last = 1}));
+  options.rules = {.fix = {"pp=2", "last=8", "first=1"}, .allow = {}};
+  EXPECT_TRUE(plan_training(config, cluster, 32, options).or_throw().best.empty());
   options.rules = {.fix = {}, .allow = {"pp", "dp"}};
   for (const RankedPlan& found : plan_training(config, cluster, 32, options).or_throw().best) {
     EXPECT_EQ(found.plan.tensor * found.plan.context, 1);

@@ -53,8 +53,9 @@ struct LayerCosts {
 struct PlanCosts {
   Passes block, embedding, head;
   double again = 0;    // recomputation of a layer
-  int recomputed = 0;  // layers of each chunk
-  double message = 0;  // of a message that does not block
+  int recomputed = 0;  // layers of each chunk, if it has as many
+  double message = 0;  // between two stages
+  double passing = 0;  // of it: while a message passes, others wait
 };
 
 // Seconds of a rank for one microbatch.
@@ -70,8 +71,6 @@ struct Closed {
   double bound = 0;     // of pipeline + tail
   int busiest = 0;
 };
-
-int layers_of_stage(int layers, int stages, int stage) { return layers / stages + (stage < layers % stages ? 1 : 0); }
 
 int stage_of(const ParallelPlan& plan, int rank, int chunk) {
   const bool turned = plan.schedule == ScheduleKind::kZeroBubbleV && chunk == 1;
@@ -151,16 +150,15 @@ struct StepModel::Costs {
   }
 
   // The message between two stages, with what the receivers gather of it.
-  double message(const ParallelPlan& plan) const {
+  void add_message(const ParallelPlan& plan, PlanCosts& costs) const {
     const double rows = double(config.sequence_length) / plan.context * plan.micro_batch;
     const double whole = rows * config.hidden * runtime.residual;
     const bool parts = plan.tensor > 1 && (plan.sequence_parallel || runtime.splits_messages);
-    double seconds =
-        message_time(cluster.network, nodes.crossing(plan.tensor * plan.context * plan.data, plan.pipeline),
-                     parts ? whole / plan.tensor : whole);
+    const int crossing = nodes.crossing(plan.tensor * plan.context * plan.data, plan.pipeline);
+    costs.message = message_time(cluster.network, crossing, parts ? whole / plan.tensor : whole);
+    costs.passing = costs.message - message_time(cluster.network, crossing, 0);
     if (parts && !plan.sequence_parallel)
-      seconds += collective_time(cluster.network, ClusterVerb::kAllGather, nodes.place(1, plan.tensor), whole);
-    return seconds;
+      costs.message += collective_time(cluster.network, ClusterVerb::kAllGather, nodes.place(1, plan.tensor), whole);
   }
 
   PlanCosts of(const ParallelPlan& plan) const {
@@ -168,8 +166,7 @@ struct StepModel::Costs {
     PlanCosts costs{.block = layer.block, .embedding = layer.embedding, .head = layer.head};
     if (plan.recompute != Recomputation::kNone) {
       costs.again = plan.recompute == Recomputation::kFull ? layer.full : layer.selective;
-      const int most = (config.layers + plan.stages() - 1) / plan.stages();
-      costs.recomputed = plan.recomputed_layers == 0 ? most : std::min(most, plan.recomputed_layers);
+      costs.recomputed = plan.recomputed_layers == 0 ? config.layers : plan.recomputed_layers;
     }
     if (plan.zero == ZeroStage::kWeights && plan.replicas() > 1) {
       // The next layer's weights are gathered, and the last one's gradients summed, while a layer computes.
@@ -185,12 +182,12 @@ struct StepModel::Costs {
       // The forward that is repeated hides more of them.
       if (costs.again > 0) costs.again += exposed(gather + sum, backward + costs.again) - costs.block.input.averages;
     }
-    if (plan.pipeline > 1) costs.message = message(plan);
+    if (plan.pipeline > 1) add_message(plan, costs);
     return costs;
   }
 
   Passes stage(const ParallelPlan& plan, const PlanCosts& costs, int stage) const {
-    const int layers = layers_of_stage(config.layers, plan.stages(), stage);
+    const int layers = layers_of_stage(config.layers, plan.stages(), plan.ends, stage);
     Passes passes;
     passes.add(costs.block, layers);
     passes.input.recompute += std::min(layers, costs.recomputed) * costs.again;
@@ -206,6 +203,7 @@ struct StepModel::Costs {
     return sum;
   }
   double free_message(const PlanCosts& costs) const { return runtime.blocks_in_messages ? 0 : costs.message; }
+  double free_passing(const PlanCosts& costs) const { return runtime.blocks_in_messages ? 0 : costs.passing; }
 
   double update(const ParallelPlan& plan, int pipeline_rank) const {
     const double share = plan.zero == ZeroStage::kNone ? 1 : plan.replicas();
@@ -258,7 +256,7 @@ struct StepModel::Costs {
     const double blocking = plan.pipeline > 1 && runtime.blocks_in_messages ? costs.message : 0;
     const int stages = plan.stages();
     const auto add_stage = [&](Work& work, int stage) {
-      const int layers = layers_of_stage(config.layers, stages, stage);
+      const int layers = layers_of_stage(config.layers, stages, plan.ends, stage);
       work.forward += layers * block.forward + blocking;
       work.input += layers * block.input + std::min(layers, costs.recomputed) * costs.again + blocking;
       work.weight += layers * block.weight;
@@ -317,11 +315,12 @@ struct StepModel::Costs {
     return closed;
   }
 
-  Timeline simulate_pipeline(const ParallelPlan& plan, const PlanCosts& costs, double message) const {
+  Timeline simulate_pipeline(const ParallelPlan& plan, const PlanCosts& costs, bool with_messages = true) const {
     const Schedule schedule =
         make_schedule(plan.schedule,
                       {.ranks = plan.pipeline, .microbatches = plan.microbatches(global_batch), .chunks = plan.chunks});
-    StageCosts stages{{}, {}, {}, message};
+    StageCosts stages{.forward = {}, .backward_input = {}, .backward_weight = {}};
+    if (with_messages) stages.message = free_message(costs), stages.passing = free_passing(costs);
     for (int s = 0; s < plan.stages(); ++s) {
       const Passes passes = stage(plan, costs, s);
       stages.forward.push_back(passes.forward.sum());
@@ -368,11 +367,17 @@ StepModel::Bounds StepModel::bounds(const ParallelPlan& plan) const {
   return {closed.pipeline + closed.tail, closed.bound};
 }
 
+EndLayers StepModel::balanced_ends(const ParallelPlan& plan) const {
+  const PlanCosts costs = costs_->of(plan);
+  const double layer = costs.block.sum() + costs.again;
+  return tutti::balanced_ends(config().layers, plan.stages(), costs.embedding.sum() / layer, costs.head.sum() / layer);
+}
+
 double StepModel::lower_bound(const ParallelPlan& plan) const { return bounds(plan).lower; }
 
 double StepModel::exact_step(const ParallelPlan& plan) const {
   const PlanCosts costs = costs_->of(plan);
-  const Timeline timeline = costs_->simulate_pipeline(plan, costs, costs_->free_message(costs));
+  const Timeline timeline = costs_->simulate_pipeline(plan, costs);
   double step = 0;
   for (int rank = 0; rank < plan.pipeline; ++rank)
     step = std::max(step, timeline.ranks[std::size_t(rank)].back().end + costs_->tail(plan, costs, rank));
@@ -381,8 +386,7 @@ double StepModel::exact_step(const ParallelPlan& plan) const {
 
 StepTime StepModel::exact(const ParallelPlan& plan) const {
   const PlanCosts costs = costs_->of(plan);
-  const double message = costs_->free_message(costs);
-  const Timeline timeline = costs_->simulate_pipeline(plan, costs, message);
+  const Timeline timeline = costs_->simulate_pipeline(plan, costs);
   double pipeline = 0, step = 0;
   for (int rank = 0; rank < plan.pipeline; ++rank) {
     const double end = timeline.ranks[std::size_t(rank)].back().end;
@@ -390,14 +394,14 @@ StepTime StepModel::exact(const ParallelPlan& plan) const {
     step = std::max(step, end + costs_->tail(plan, costs, rank));
   }
   double waiting = 0;
-  if (message > 0 && plan.pipeline > 1)
-    waiting = std::max(0.0, pipeline - costs_->simulate_pipeline(plan, costs, 0).length());
+  if (costs_->free_message(costs) > 0 && plan.pipeline > 1)
+    waiting = std::max(0.0, pipeline - costs_->simulate_pipeline(plan, costs, false).length());
   return costs_->parts(plan, costs, costs_->closed_form(plan, costs).busiest, pipeline, waiting, step);
 }
 
 Timeline StepModel::timeline(const ParallelPlan& plan) const {
   const PlanCosts costs = costs_->of(plan);
-  return costs_->simulate_pipeline(plan, costs, costs_->free_message(costs));
+  return costs_->simulate_pipeline(plan, costs);
 }
 
 const TransformerConfig& StepModel::config() const { return costs_->config; }

@@ -46,6 +46,8 @@ class StepModel {
     double estimate, lower;
   };
   Bounds bounds(const ParallelPlan& plan) const;
+  // The layers of the ends with which the slowest stage of this pipeline is fastest.
+  EndLayers balanced_ends(const ParallelPlan& plan) const;
   // The pipeline of exact().
   Timeline timeline(const ParallelPlan& plan) const;
 

@@ -26,6 +26,7 @@ TrainingRuntime tutti_runtime(Precision precision) {
   // buffers of its products. A bucket has 25 MiB; one is packed while two are sent.
   runtime.reserved = 170 * kMebibyte;
   runtime.buckets = 3 * 25 * kMebibyte;
+  runtime.gives_end_layers = true;
   runtime.passing_pairs = 4;  // those of the next step and of this one, and likewise of gradients
   // The layer at work, those beside it; gradients as they come, packed, and of three layers that are sent.
   runtime.whole_weights = 3;
