@@ -52,35 +52,38 @@ int layers_of_stage(int layers, int stages, const EndLayers& ends, int stage) {
   return rest / others + (stage - int(ends.first.has_value()) < rest % others ? 1 : 0);
 }
 
-EndLayers balanced_ends(int layers, int stages, double before, double after) {
+EndLayers balanced_ends(int layers, int stages, const StageCost& first, const StageCost& middle,
+                        const StageCost& last) {
   constexpr double kAsGood = 1 + 1e-9;
   if (stages == 1 || layers < stages) return {};
-  const int middle = stages - 2;
+  const int others = stages - 2;
+  const auto of_middle = [&](int size) { return others > 0 ? middle.of(size) : 0.0; };
   const auto dearest = [&](const EndLayers& ends) {
-    double most = std::max(layers_of_stage(layers, stages, ends, 0) + before,
-                           layers_of_stage(layers, stages, ends, stages - 1) + after);
-    if (middle > 0) most = std::max(most, double(layers_of_stage(layers, stages, ends, 1)));
-    return most;
+    return std::max({first.of(layers_of_stage(layers, stages, ends, 0)),
+                     of_middle(layers_of_stage(layers, stages, ends, 1)),
+                     last.of(layers_of_stage(layers, stages, ends, stages - 1))});
   };
   // With at most `each` layers in a middle stage, the ends share what is left, so that they cost the same.
   double least = std::numeric_limits<double>::infinity();
-  for (int each = middle > 0 ? 1 : 0; each < least; ++each) {
-    const int left = std::max(layers - middle * each, 0);
-    const double level = std::clamp((left + after - before) / 2, 0.0, double(left));
-    for (const double first : {std::floor(level), std::ceil(level)})
-      least = std::min(least, std::max({double(each), first + before, left - first + after}));
-    if (middle == 0) break;
+  for (int each = others > 0 ? 1 : layers; each <= layers && of_middle(each) < least; ++each) {
+    const int left = std::max(layers - others * each, 0);
+    const double level =
+        std::clamp((left * last.layer + last.more - first.more) / (first.layer + last.layer), 0.0, double(left));
+    for (const int share : {int(std::floor(level)), int(std::ceil(level))})
+      least = std::min(least, std::max({first.of(share), of_middle(each), last.of(left - share)}));
   }
   if (dearest({}) <= least * kAsGood) return {};
   // As many layers at the ends as cost no more, and at least one for each of the others.
-  int first = std::max(0, int(std::floor(least * kAsGood - before)));
-  int last = std::max(0, int(std::floor(least * kAsGood - after)));
-  for (first = std::min(first, layers - middle); first + last > layers - middle;) --(last > first ? last : first);
-  for (const EndLayers& ends : {EndLayers{.first = {}, .last = last}, EndLayers{.first = first, .last = {}}}) {
+  const auto most_of = [&](const StageCost& cost) {
+    return std::clamp(int(std::floor((least * kAsGood - cost.more) / cost.layer)), 0, layers - others);
+  };
+  int at_first = most_of(first), at_last = most_of(last);
+  while (at_first + at_last > layers - others) --(at_last > at_first ? at_last : at_first);
+  for (const EndLayers& ends : {EndLayers{.first = {}, .last = at_last}, EndLayers{.first = at_first, .last = {}}}) {
     const int rest = layers - ends.first.value_or(0) - ends.last.value_or(0);
     if (rest >= stages - 1 && dearest(ends) <= least * kAsGood) return ends;
   }
-  return {first, last};
+  return {at_first, at_last};
 }
 
 std::vector<LayerRange> given_stages(int layers, std::span<const int> sizes) {

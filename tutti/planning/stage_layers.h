@@ -31,9 +31,14 @@ std::vector<LayerRange> given_stages(int layers, std::span<const int> sizes);
 std::vector<LayerRange> stages_with_ends(int layers, int stages, const EndLayers& ends);
 // The layers of one of these stages, for arguments that stages_with_ends() takes.
 int layers_of_stage(int layers, int stages, const EndLayers& ends, int stage);
-// The ends for which the most expensive stage is cheapest, where the first and the last stage have more to do than
-// their layers, worth `before` and `after` layers. Of equally good ends the simplest; none if an even split is as good.
-EndLayers balanced_ends(int layers, int stages, double before, double after);
+// What a stage costs, in any unit: each of its layers, and whatever else it has.
+struct StageCost {
+  double layer = 1, more = 0;
+  double of(int layers) const { return layer * layers + more; }
+};
+// The ends for which the most expensive stage is cheapest. Of equally good ends the simplest; none if an even split is
+// as good. `middle`: of each of the other stages.
+EndLayers balanced_ends(int layers, int stages, const StageCost& first, const StageCost& middle, const StageCost& last);
 // Splits by cost (any unit, >= 0, one value per layer). Minimizes the cost of the most expensive stage; among equal
 // splits it prefers fuller earlier stages. At least one layer per stage. O(stages layers^2).
 std::vector<LayerRange> balanced_stages(std::span<const double> costs, int stages);

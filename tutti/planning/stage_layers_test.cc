@@ -29,31 +29,30 @@ TEST(StageLayers, OfTheEnds) {
 
 // Compares with all ends, and with the even split.
 TEST(StageLayers, BalancedEndsAreOptimal) {
-  const auto dearest = [](const Ranges& ranges, double before, double after) {
-    double most = 0;
-    for (std::size_t i = 0; i < ranges.size(); ++i)
-      most = std::max(most, ranges[i].size() + (i == 0 ? before : 0) + (i + 1 == ranges.size() ? after : 0));
-    return most;
-  };
   int moved = 0;
-  for (int layers = 1; layers <= 14; ++layers)
-    for (int stages = 1; stages <= std::min(layers, 7); ++stages)
-      for (const double before : {0.0, 0.1, 1.0, 2.6})
-        for (const double after : {0.0, 0.4, 1.0, 3.3, 40.0}) {
-          const EndLayers ends = balanced_ends(layers, stages, before, after);
-          const double found = dearest(stages_with_ends(layers, stages, ends), before, after);
-          const double even = dearest(even_stages(layers, stages), before, after);
-          double least = even;
-          for (int first = 0; stages > 1 && first <= layers; ++first)
-            for (int last = 0; first + last <= layers - (stages - 2); ++last)
-              if (stages > 2 || first + last == layers)
-                least = std::min(
-                    least, dearest(stages_with_ends(layers, stages, {.first = first, .last = last}), before, after));
-          ASSERT_NEAR(found, least, 1e-6) << layers << " layers, " << stages << " stages, " << before << ", " << after;
-          EXPECT_EQ(ends.is_even(), even <= least + 1e-6);
-          moved += !ends.is_even();
-        }
-  EXPECT_GT(moved, 200);
+  for (int layers = 1; layers <= 12; ++layers)
+    for (int stages = 1; stages <= std::min(layers, 6); ++stages)
+      for (const StageCost first : {StageCost{}, StageCost{1, 0.1}, StageCost{1, 2.6}, StageCost{1.7, 0.1}})
+        for (const StageCost last :
+             {StageCost{}, StageCost{1, 1}, StageCost{1, 3.3}, StageCost{1, 40}, StageCost{0.3, 1}})
+          for (const StageCost middle : {StageCost{}, StageCost{0.5, 0}}) {
+            const auto dearest = [&](const Ranges& ranges) {
+              double most = stages == 1 ? 0 : std::max(first.of(ranges.front().size()), last.of(ranges.back().size()));
+              for (int i = 1; i < stages - 1; ++i) most = std::max(most, middle.of(ranges[std::size_t(i)].size()));
+              return most;
+            };
+            const EndLayers ends = balanced_ends(layers, stages, first, middle, last);
+            const double even = dearest(even_stages(layers, stages));
+            double least = even;
+            for (int f = 0; stages > 1 && f <= layers; ++f)
+              for (int l = 0; f + l <= layers - (stages - 2); ++l)
+                if (stages > 2 || f + l == layers)
+                  least = std::min(least, dearest(stages_with_ends(layers, stages, {.first = f, .last = l})));
+            ASSERT_NEAR(dearest(stages_with_ends(layers, stages, ends)), least, 1e-6) << layers << " of " << stages;
+            EXPECT_EQ(ends.is_even(), even <= least + 1e-6);
+            moved += !ends.is_even();
+          }
+  EXPECT_GT(moved, 500);
 }
 
 TEST(StageLayers, Given) {

@@ -14,6 +14,8 @@ Status check(const Cluster& cluster) {
       return invalid_argument(name + " has nodes without devices", "count and devices of its nodes");
     if (!(nodes.memory > 0))
       return invalid_argument(name + " does not say how much memory a device has", "memory of its nodes");
+    if (!(nodes.speed > 0))
+      return invalid_argument(name + " has nodes without a speed", "1, or their part of what its device computes");
     most = std::max(most, nodes.devices);
   }
   const auto& network = cluster.network;

@@ -18,6 +18,7 @@ struct ClusterNodes {
   // Cores that the devices of a node share: a device has min(1, cores / devices) of a core for each thread that it
   // would use alone. 0: each device computes by itself, as GPUs do.
   int cores = 0;
+  double speed = 1;  // of a device, where Cluster::device computes at 1: in half of it everything takes twice as long
 };
 
 // A message of b bytes takes latency + overhead + b / bandwidth; consecutive messages wait for overhead and bytes.

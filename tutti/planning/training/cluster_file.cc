@@ -115,12 +115,13 @@ class ClusterReader {
 
   Result<ClusterNodes> nodes(const toml::table& table) const {
     ClusterNodes nodes;
-    TUTTI_TRY(check_keys(table, "nodes", {"count", "devices", "memory_gib", "cores"}));
+    TUTTI_TRY(check_keys(table, "nodes", {"count", "devices", "memory_gib", "cores", "speed"}));
     TUTTI_TRY(required(table, "nodes", "memory_gib", "the memory of one device", "80"));
     TUTTI_TRY(whole_number(table, "count", 1, kMostDevices, nodes.count));
     TUTTI_TRY(whole_number(table, "devices", 1, 65536, nodes.devices));
     TUTTI_TRY(number(table, "memory_gib", {1e-3, 1e6}, planning::units::kGiB, nodes.memory));
     TUTTI_TRY(whole_number(table, "cores", 0, 65536, nodes.cores));
+    TUTTI_TRY(number(table, "speed", {1e-3, 1e3}, 1, nodes.speed));
     return nodes;
   }
 
@@ -288,9 +289,11 @@ std::string cluster_text(const Cluster& cluster, std::span<const std::string> co
   std::string text;
   for (const std::string& comment : comments) text += "# " + sanitize_line(comment) + "\n";
   if (!cluster.name.empty()) text += fmt::format("name = {}\n", toml_string(cluster.name));
-  for (const ClusterNodes& nodes : cluster.nodes)
+  for (const ClusterNodes& nodes : cluster.nodes) {
     text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nmemory_gib = {}\ncores = {}\n", nodes.count,
                         nodes.devices, figure_text(nodes.memory, planning::units::kGiB), nodes.cores);
+    if (nodes.speed != 1) text += fmt::format("speed = {}\n", figure_text(nodes.speed));
+  }
   const ClusterNetwork& network = cluster.network;
   text += fmt::format("\n[network]\ncards = {}\nstart_us = {}\n", network.cards,
                       figure_text(network.start, planning::units::kMicrosecond));

@@ -22,6 +22,7 @@ memory_gib = 80
 devices = 4
 memory_gib = 15.5
 cores = 2
+speed = 0.75
 
 [network]
 cards = 8
@@ -57,6 +58,8 @@ TEST(ClusterFile, EveryKeyIsRead) {
   EXPECT_EQ(cluster.nodes[1].count, 1);
   EXPECT_DOUBLE_EQ(cluster.nodes[1].memory, 15.5 * (1 << 30));
   EXPECT_EQ(cluster.nodes[1].cores, 2);
+  EXPECT_EQ(cluster.nodes[0].speed, 1);
+  EXPECT_EQ(cluster.nodes[1].speed, 0.75);
   EXPECT_EQ(cluster.network.cards, 8);
   EXPECT_DOUBLE_EQ(cluster.network.start, 20e-6);
   EXPECT_DOUBLE_EQ(cluster.network.inside.latency, 2.5e-6);

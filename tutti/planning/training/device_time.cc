@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <cstdint>
 
 namespace tutti::planning {
@@ -53,13 +54,15 @@ bool is_on_cores(const Cluster& cluster) {
                      [](const ClusterNodes& nodes) { return nodes.cores > 0; });
 }
 
-double crowding(const Cluster& cluster) {
+double slowness(const Cluster& cluster) {
   int measured = 0;  // devices of a node that were at work together when they were measured
   for (const ProductTime& product : cluster.device.products) measured = std::max(measured, product.busy);
-  double factor = 1;
-  for (const ClusterNodes& nodes : cluster.nodes)
-    if (nodes.cores > 0) factor = std::max(factor, double(nodes.devices) / std::max(nodes.cores, measured));
-  return factor;
+  double crowded = 1, speed = std::numeric_limits<double>::infinity();
+  for (const ClusterNodes& nodes : cluster.nodes) {
+    if (nodes.cores > 0) crowded = std::max(crowded, double(nodes.devices) / std::max(nodes.cores, measured));
+    speed = std::min(speed, nodes.speed);
+  }
+  return crowded / speed;
 }
 
 double exposed_time(const Cluster& cluster, double transfer, double computation) {

@@ -230,14 +230,17 @@ TEST(TrainingMemory, APublishedPlanFitsWithFlashAttention) {
 }
 
 TEST(ParallelPlans, AreReadAsTheyAreWritten) {
-  for (const char* const text : {"mbs=1", "tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full",
-                                 "cp=2,dp=4,mbs=16,zero=3,recompute=2", "dp=2,mbs=1,recompute=selective,overlap"})
+  for (const char* const text :
+       {"mbs=1", "tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full",
+        "cp=2,dp=4,mbs=16,zero=3,recompute=2", "pp=4,first=3,last=0,mbs=1", "dp=2,mbs=1,recompute=selective,overlap"})
     EXPECT_EQ(to_string(parse_parallel_plan(text).or_throw()), text);
   const auto unknown = parse_parallel_plan("pp=2,chunk=2");
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(to_string(unknown.error()), "Usage: plan: there is no axis 'chunk' (hint: did you mean chunks?)");
   EXPECT_EQ(to_string(parse_parallel_plan("tp=2,mbs=1, tp=4").error()),
             "Usage: plan: tp is given twice in tp=2,mbs=1, tp=4");
+  EXPECT_EQ(to_string(parse_parallel_plan("pp=4,first=even,mbs=1").or_throw()), "pp=4,mbs=1");
+  EXPECT_FALSE(parse_parallel_plan("last=-1").ok());
   EXPECT_FALSE(parse_parallel_plan("tp=0").ok());
   EXPECT_FALSE(parse_parallel_plan("zero=4").ok());
   EXPECT_FALSE(parse_parallel_plan("recompute=some").ok());

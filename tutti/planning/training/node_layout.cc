@@ -20,7 +20,17 @@ NodeLayout::NodeLayout(const Cluster& cluster) {
     most_ = std::max(most_, same.devices);
     least_ = least_ == 0 ? same.devices : std::min(least_, same.devices);
     for (int i = 0; i < same.count; ++i) node_of_.insert(node_of_.end(), std::size_t(same.devices), nodes++);
+    speeds_.insert(speeds_.end(), std::size_t(same.count), same.speed);
   }
+  const double least = speeds_.empty() ? 1 : *std::min_element(speeds_.begin(), speeds_.end());
+  for (double& speed : speeds_) speed /= least;
+  if (std::all_of(speeds_.begin(), speeds_.end(), [](double speed) { return speed == 1; })) speeds_.clear();
+}
+
+double NodeLayout::slowest(int first, int size) const {
+  if (!has_speeds()) return 1;
+  const auto of = [&](int device) { return speeds_.begin() + node_of(device); };
+  return *std::min_element(of(first), of(first + size - 1) + 1);
 }
 
 GroupPlace NodeLayout::place(int stride, int size) const { return size == 1 ? GroupPlace{} : axis(stride, size).place; }

@@ -29,6 +29,9 @@ class NodeLayout {
   int least() const { return least_; }  // and of the smallest
   int count() const { return node_of_.empty() ? 0 : node_of_.back() + 1; }
   int node_of(int device) const { return node_of_[std::size_t(device)]; }
+  // The speed of the slowest of `size` devices from `first` on, where that of the slowest of all is 1.
+  double slowest(int first, int size) const;
+  bool has_speeds() const { return !speeds_.empty(); }  // they are not all the same
   // Groups of `size` ranks that are `stride` apart.
   GroupPlace place(int stride, int size) const;
   // Devices of one node that send to another node, where each of `size` ranks, `stride` apart, sends to the next one.
@@ -44,7 +47,8 @@ class NodeLayout {
   int count_crossing(int stride, int size) const;
 
   int most_ = 0, least_ = 0;
-  std::vector<int> node_of_;  // of each device
+  std::vector<int> node_of_;    // of each device
+  std::vector<double> speeds_;  // of each node; empty if all are the same
   // By stride and size: to count passes over all devices, and a search asks for few axes many times.
   mutable std::map<std::pair<int, int>, Axis> axes_;
 };

@@ -93,7 +93,7 @@ RecommendationTime time_of(const RecommendationModel& model, const Cluster& clus
                            const planning::TableTime& tables) {
   const auto most = [](const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); };
   const int ranks = cluster.devices();
-  const double samples = double(batch) / ranks, slower = planning::crowding(cluster);
+  const double samples = double(batch) / ranks, slower = planning::slowness(cluster);
   const ReplicaSeconds bottom = seconds_of(cluster, model.bottom, samples, model.number);
   const ReplicaSeconds top = seconds_of(cluster, model.top, samples, model.number);
   const double parameters = model.bottom.parameters() + model.top.parameters();

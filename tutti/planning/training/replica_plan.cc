@@ -16,7 +16,7 @@ namespace {
 constexpr double kForwardKernels = 2, kBackwardKernels = 4;  // of a layer, besides its products
 
 double stream(const Cluster& cluster, double bytes, double calls) {
-  return crowding(cluster) * element_time(cluster.device, {.bytes = bytes, .calls = calls});
+  return slowness(cluster) * element_time(cluster.device, {.bytes = bytes, .calls = calls});
 }
 
 int most_devices(const Cluster& cluster) {
@@ -133,7 +133,7 @@ ReplicaSeconds seconds_of(const Cluster& cluster, const ReplicaLayer& layer, dou
   const double bytes = layer.streamed * samples * element;
   ReplicaSeconds seconds{stream(cluster, bytes, kForwardKernels), stream(cluster, bytes, kBackwardKernels)};
   if (layer.outputs == 0) return seconds;
-  const double slower = crowding(cluster);
+  const double slower = slowness(cluster);
   const int busy = most_devices(cluster);
   const auto product = [&](ProductKind kind) {
     return slower *

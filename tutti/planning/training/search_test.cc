@@ -253,5 +253,32 @@ TEST(PlanTraining, TakesNodesOfDifferentSizes) {
   EXPECT_GE(plans.best[0].time.step(), alike.best[0].time.step());
 }
 
+// Two nodes, the second one half as fast. Replicas wait for it; a pipeline gives it fewer layers.
+TEST(PlanTraining, TakesNodesOfDifferentSpeeds) {
+  const TransformerConfig model =
+      with_defaults({.layers = 12, .hidden = 2048, .heads = 16, .vocabulary = 1024, .sequence_length = 1024});
+  const Cluster fast = small_cluster(2, 1, 40 * kGibibyte);
+  Cluster slow = fast, mixed = fast;
+  slow.nodes[0].speed = 0.5;
+  mixed.nodes[0].count = 1;
+  mixed.nodes.push_back(mixed.nodes[0]);
+  mixed.nodes[1].speed = 0.5;
+  const TrainingRuntime runtime = tutti_runtime(Precision::kF32);
+  const auto compute = [&](const Cluster& cluster, const ParallelPlan& plan) {
+    return evaluate(model, cluster, 32, runtime, plan).or_throw().time.compute;
+  };
+  const ParallelPlan replicas{.data = 2}, even{.pipeline = 2};
+  EXPECT_NEAR(compute(slow, replicas), 2 * compute(fast, replicas), 1e-9);
+  EXPECT_NEAR(compute(mixed, replicas), compute(slow, replicas), 1e-9);
+  EXPECT_NEAR(compute(mixed, even), compute(slow, even), 1e-9);
+
+  PlanOptions options{.runtime = runtime};
+  options.rules.fix = {"pp=2", "mbs=1", "schedule=1f1b"};
+  const RankedPlan best = plan_training(model, mixed, 32, options).or_throw().best.at(0);
+  const int second = layers_of_stage(12, 2, best.plan.ends, 1);
+  EXPECT_TRUE(second == 3 || second == 4) << to_string(best.plan);
+  EXPECT_LT(best.time.step(), 0.75 * evaluate(model, mixed, 32, runtime, even).or_throw().time.step());
+}
+
 }  // namespace
 }  // namespace tutti

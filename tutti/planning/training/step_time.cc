@@ -42,6 +42,10 @@ struct Passes {
     return *this;
   }
   double sum() const { return forward.sum() + input.sum() + weight.sum(); }
+  Passes& scale(double factor) {
+    for (Seconds* const pass : {&forward, &input, &weight}) pass->compute *= factor, pass->recompute *= factor;
+    return *this;
+  }
 };
 
 // What depends on tensor, context, micro_batch and sequence_parallel alone.
@@ -77,6 +81,11 @@ int stage_of(const ParallelPlan& plan, int rank, int chunk) {
   return chunk * plan.pipeline + (turned ? plan.pipeline - 1 - rank : rank);
 }
 
+int rank_of_stage(const ParallelPlan& plan, int stage) {
+  const bool turned = plan.schedule == ScheduleKind::kZeroBubbleV && stage >= plan.pipeline;
+  return turned ? 2 * plan.pipeline - 1 - stage : stage % plan.pipeline;
+}
+
 bool splits_backward(ScheduleKind kind) {
   return kind == ScheduleKind::kZeroBubbleH1 || kind == ScheduleKind::kZeroBubbleV;
 }
@@ -89,7 +98,7 @@ struct StepModel::Costs {
   TrainingRuntime runtime;
   int global_batch;
   NodeLayout nodes;
-  double slower = 1;  // factor of computations, where devices outnumber the cores of a node
+  double slower = 1;  // factor of computations on the slowest device
   mutable std::map<std::uint64_t, LayerCosts> cache{};
 
   double exposed(double transfer, double computation) const { return exposed_time(cluster, transfer, computation); }
@@ -186,6 +195,12 @@ struct StepModel::Costs {
     return costs;
   }
 
+  // A factor of what a pipeline rank computes: below 1 where the slowest device of the cluster is on another one.
+  double faster(const ParallelPlan& plan, int pipeline_rank) const {
+    const int width = plan.devices() / plan.pipeline;
+    return 1 / nodes.slowest(pipeline_rank * width, width);
+  }
+
   Passes stage(const ParallelPlan& plan, const PlanCosts& costs, int stage) const {
     const int layers = layers_of_stage(config.layers, plan.stages(), plan.ends, stage);
     Passes passes;
@@ -193,6 +208,7 @@ struct StepModel::Costs {
     passes.input.recompute += std::min(layers, costs.recomputed) * costs.again;
     if (stage == 0) passes.add(costs.embedding);
     if (stage == plan.stages() - 1) passes.add(costs.head);
+    passes.scale(faster(plan, rank_of_stage(plan, stage)));
     if (plan.pipeline > 1 && runtime.blocks_in_messages)
       passes.forward.messages = passes.input.messages = costs.message;
     return passes;
@@ -207,7 +223,8 @@ struct StepModel::Costs {
 
   double update(const ParallelPlan& plan, int pipeline_rank) const {
     const double share = plan.zero == ZeroStage::kNone ? 1 : plan.replicas();
-    return elements({.bytes = parameters_of_rank(config, plan, pipeline_rank) / share * runtime.optimizer_traffic,
+    return faster(plan, pipeline_rank) *
+           elements({.bytes = parameters_of_rank(config, plan, pipeline_rank) / share * runtime.optimizer_traffic,
                      .calls = kUpdateKernels});
   }
   // Averages of a rank that its last backward does not hide.
@@ -256,6 +273,11 @@ struct StepModel::Costs {
     const double blocking = plan.pipeline > 1 && runtime.blocks_in_messages ? costs.message : 0;
     const int stages = plan.stages();
     const auto add_stage = [&](Work& work, int stage) {
+      if (nodes.has_speeds()) {
+        const Passes passes = this->stage(plan, costs, stage);
+        work.forward += passes.forward.sum(), work.input += passes.input.sum(), work.weight += passes.weight.sum();
+        return;
+      }
       const int layers = layers_of_stage(config.layers, stages, plan.ends, stage);
       work.forward += layers * block.forward + blocking;
       work.input += layers * block.input + std::min(layers, costs.recomputed) * costs.again + blocking;
@@ -351,7 +373,7 @@ struct StepModel::Costs {
 
 StepModel::StepModel(const TransformerConfig& config, const Cluster& cluster, const TrainingRuntime& runtime,
                      int global_batch)
-    : costs_(new Costs{config, cluster, runtime, global_batch, NodeLayout(cluster), crowding(cluster)}) {
+    : costs_(new Costs{config, cluster, runtime, global_batch, NodeLayout(cluster), slowness(cluster)}) {
   TUTTI_REQUIRE(!cluster.nodes.empty(), "planner: the cluster has no nodes");
 }
 StepModel::~StepModel() = default;
@@ -369,8 +391,19 @@ StepModel::Bounds StepModel::bounds(const ParallelPlan& plan) const {
 
 EndLayers StepModel::balanced_ends(const ParallelPlan& plan) const {
   const PlanCosts costs = costs_->of(plan);
-  const double layer = costs.block.sum() + costs.again;
-  return tutti::balanced_ends(config().layers, plan.stages(), costs.embedding.sum() / layer, costs.head.sum() / layer);
+  Passes layer = costs.block;
+  layer.input.recompute += costs.again;
+  const auto at = [&](int rank, const Passes& more) {
+    const double factor = costs_->faster(plan, rank);
+    return StageCost{Passes(layer).scale(factor).sum(), Passes(more).scale(factor).sum()};
+  };
+  const int first = 0, last = rank_of_stage(plan, plan.stages() - 1);
+  int middle = rank_of_stage(plan, 1);  // the slowest rank that has a stage between these
+  for (int stage = 2; stage < plan.stages() - 1; ++stage)
+    if (const int rank = rank_of_stage(plan, stage); costs_->faster(plan, rank) > costs_->faster(plan, middle))
+      middle = rank;
+  return tutti::balanced_ends(config().layers, plan.stages(), at(first, costs.embedding), at(middle, {}),
+                              at(last, costs.head));
 }
 
 double StepModel::lower_bound(const ParallelPlan& plan) const { return bounds(plan).lower; }

@@ -28,7 +28,7 @@ double slower(const Cluster& cluster) {
   double cores = std::numeric_limits<double>::infinity();  // of a rank
   for (const ClusterNodes& nodes : cluster.nodes)
     cores = std::min(cores, std::max(1.0, std::floor(double(nodes.cores) / nodes.devices)));
-  return crowding(cluster) / cores;
+  return slowness(cluster) / cores;
 }
 
 // The share of uniform accesses to so many bytes that a cache does not have.
@@ -66,7 +66,7 @@ Part part_of(const Cluster& cluster, const TableSpec& table, TableSharding shard
           .row = width * number,
           .state_row = state * number,
           .bytes = double(shard.rows.size()) * width * number,
-          .stream = cluster.device.stream_bandwidth / crowding(cluster),
+          .stream = cluster.device.stream_bandwidth / slowness(cluster),
           .cores = slower(cluster)};
 }
 
@@ -113,7 +113,7 @@ TableTime time_of_reader(const Cluster& cluster, const TableSpec& table, const T
                          const PlannerOptions& options) {
   if (options.ranks == 1 || placed.sharding == TableSharding::kReplicated) return {};
   const double samples = double(options.batch) / options.ranks, parts = double(placed.shards.size());
-  const double stream = cluster.device.stream_bandwidth / crowding(cluster);
+  const double stream = cluster.device.stream_bandwidth / slowness(cluster);
   const double rows = samples * double(table.dim) * double(options.number_bytes) / stream,
                copy = slower(cluster) * kCopy;
   switch (placed.sharding) {
