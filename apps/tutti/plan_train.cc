@@ -12,11 +12,11 @@
 #include "apps/tutti/plan_shared.h"
 #include "apps/tutti/plan_train_dlrm.h"
 #include "apps/tutti/plan_train_report.h"
-#include "tutti/base/file.h"
+#include "apps/tutti/plan_train_runs.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
-#include "tutti/planning/training/cluster_file.h"
 #include "tutti/planning/training/cluster_presets.h"
+#include "tutti/planning/training/measured_runs.h"
 #include "tutti/planning/transformer_presets.h"
 
 namespace tutti::cli {
@@ -147,8 +147,11 @@ OptionTable table_of(TrainCommand& command) {
                {{"--best", "N", "10", "how many plans to list", whole(command.best, 1, 1000)},
                 {"--why", "PLAN", "", "compare this plan with the best one", text(command.why),
                  excludes("--check", kOneAnswer) + excludes("--calibrate", kOneAnswer)},
-                {"--check", "FILE", "", "compare measured steps with predictions: a table with tp,pp,dp,mbs,...,step_s",
-                 text(command.check_file), excludes("--calibrate", kOneAnswer)},
+                {"--check", "FILE", "",
+                 "compare measured steps with predictions: a table with tp,pp,dp,mbs,...,step_s; of a dlrm: "
+                 "placement,gbs,devices,step_s",
+                 text(command.check_file),
+                 excludes("--calibrate", kOneAnswer) + excludes("--output", "drop --output: only --calibrate writes")},
                 {"--calibrate", "FILE", "", "fit the figures of the cluster to measured steps",
                  text(command.calibrate_file), needs("--output", "", "name the file of the fitted cluster")},
                 {"--output", "FILE", "",
@@ -190,7 +193,9 @@ Status check_applies(const TrainCommand& command, const OptionTexts& texts) {
   if (kind == ModelKind::kTransformer) return refuse("--optimizer", "mlp, cnn and dlrm");
   for (const Option& option : model_options(other))
     if (std::string(option.name) != "--model") TUTTI_TRY(refuse(option.name, "transformers"));
-  for (const char* name : {"--runtime", "--check", "--calibrate", "--svg"}) TUTTI_TRY(refuse(name, "transformers"));
+  for (const char* name : {"--runtime", "--svg"}) TUTTI_TRY(refuse(name, "transformers"));
+  if (kind == ModelKind::kReplica)
+    for (const char* name : {"--check", "--calibrate"}) TUTTI_TRY(refuse(name, "transformers and dlrm"));
   if (kind == ModelKind::kDlrm && command.goal == "devices")
     return usage("--goal devices is for the models of which every rank has as much, and not for dlrm",
                  "--goal time, with several --nodes");
@@ -282,8 +287,12 @@ Result<double> memory_of(const TrainCommand& command, const Cluster& cluster) {
   return double(*bytes);
 }
 
+RunsQuestion runs_question(const TrainCommand& command) {
+  return {command.check_file, command.calibrate_file, command.output, command.json};
+}
+
 Status interpret(TrainCommand& command, const OptionTexts& texts, TrainQuestion& question) {
-  const bool has_runs = !command.check_file.empty() || !command.calibrate_file.empty();
+  const bool has_runs = runs_question(command).asked();
   TUTTI_TRY(interpret_model(command, texts, !has_runs, question));
   TUTTI_TRY(interpret_cluster(command, question));
   question.global_batch = command.global_batch;
@@ -390,49 +399,15 @@ Status plan_devices(const TrainCommand& command, TrainQuestion& question) {
                .hint = "more --nodes, or a longer --step-time"};
 }
 
-Result<std::vector<planning::MeasuredRun>> runs_of(const std::string& file, const TrainQuestion& question) {
-  constexpr std::uint64_t kMostBytes = 64 << 20;
+Status answer_transformer_runs(const RunsQuestion& runs, const TrainQuestion& question) {
   planning::MeasuredRun other{.model = question.model, .plan = {}, .global_batch = question.global_batch};
   TUTTI_TRY(set_in_plan(other.plan, question.options.rules.fix));
-  return planning::parse_measured_runs(TUTTI_TRY(read_file(file, kMostBytes)), file, other);
-}
-
-Status check_runs(const TrainCommand& command, const TrainQuestion& question) {
-  const auto runs = TUTTI_TRY(runs_of(command.check_file, question));
-  const planning::Agreement agreement =
-      compare(runs, question.cluster, question.options.runtime, question.options.memory);
-  fmt::print("{}", command.json ? to_json(agreement) : to_text(agreement));
-  return {};
-}
-
-Status calibrate(const TrainCommand& command, const TrainQuestion& question) {
-  const auto runs = TUTTI_TRY(runs_of(command.calibrate_file, question));
-  if (std::none_of(runs.begin(), runs.end(), [](const planning::MeasuredRun& run) { return run.seconds > 0; }))
-    return invalid_argument(fmt::format("{}: no run ended, so there is nothing to fit", command.calibrate_file));
+  const auto table = TUTTI_TRY(planning::parse_measured_runs(TUTTI_TRY(read_runs(runs)), runs.file(), other));
   const TrainingRuntime& runtime = question.options.runtime;
-  const planning::Agreement before = compare(runs, question.cluster, runtime, question.options.memory);
-  Cluster cluster = planning::calibrated(runs, question.cluster, runtime);
-  const planning::Agreement after = compare(runs, cluster, runtime, question.options.memory);
-  cluster.name += "-calibrated";
-  const std::vector<std::string> comments = {
-      fmt::format("{} fitted to {} runs of {}", question.cluster.name, after.runs, command.calibrate_file)};
-  TUTTI_TRY(write_new_file(command.output, cluster_text(cluster, comments)));
-  if (command.json) {
-    fmt::print("{}", to_json(after));
-    return {};
-  }
-  fmt::print("before: {}after:  {}", to_text(before), to_text(after));
-  for (const auto& [name, one, other] :
-       {std::tuple("share of the peak", question.cluster.device.share, cluster.device.share),
-        {"start of a product", question.cluster.device.product_start, cluster.device.product_start},
-        {"stream bandwidth", question.cluster.device.stream_bandwidth, cluster.device.stream_bandwidth},
-        {"function", question.cluster.device.function, cluster.device.function},
-        {"launch", question.cluster.device.launch, cluster.device.launch},
-        {"start of a collective", question.cluster.network.start, cluster.network.start},
-        {"bandwidth inside", question.cluster.network.inside.bandwidth, cluster.network.inside.bandwidth},
-        {"bandwidth between", question.cluster.network.between.bandwidth, cluster.network.between.bandwidth}})
-    if (one != other) fmt::print("  {:<22} {:.4g} to {:.4g}\n", name, one, other);
-  return {};
+  return answer_runs(
+      runs, question.cluster,
+      [&](const Cluster& cluster) { return compare(table, cluster, runtime, question.options.memory); },
+      [&] { return calibrated(table, question.cluster, runtime); });
 }
 
 // The options of the model as they were given.
@@ -449,13 +424,14 @@ std::vector<std::string> given_options(TrainCommand& command, const OptionTexts&
 }
 
 Status answer_dlrm(TrainCommand& command, const OptionTexts& texts) {
-  if (command.global_batch == 0)
+  const RunsQuestion runs = runs_question(command);
+  if (!runs.asked() && command.global_batch == 0)
     return not_given("--global-batch", "tutti plan train --global-batch N [OPTIONS]", kExample);
   using Kind = dlrm::OptimizerKind;
   constexpr Kind kKinds[] = {Kind::kSgd, Kind::kRowWiseAdagrad, Kind::kAdagrad};
   const std::vector<std::string> known = {"sgd", "rwsadagrad", "adagrad"};
   command.dlrm.training.optimizer = kKinds[TUTTI_TRY(choose("--optimizer", command.optimizer, known))];
-  command.dlrm.training.batch = command.global_batch;
+  if (command.global_batch > 0) command.dlrm.training.batch = command.global_batch;
   TUTTI_TRY(dlrm::check(command.dlrm));
   TrainQuestion cluster;
   TUTTI_TRY(interpret_cluster(command, cluster));
@@ -463,6 +439,7 @@ Status answer_dlrm(TrainCommand& command, const OptionTexts& texts) {
                                 .model_options = given_options(command, texts),
                                 .cluster_name = command.cluster,
                                 .cluster = cluster.cluster,
+                                .global_batch = command.global_batch,
                                 .planning = {.goal = command.goal == "memory" ? PlanGoal::kMemory : PlanGoal::kTime,
                                              .memory = TUTTI_TRY(memory_of(command, cluster.cluster))},
                                 .best = command.best,
@@ -470,7 +447,8 @@ Status answer_dlrm(TrainCommand& command, const OptionTexts& texts) {
                                 .why = command.why,
                                 .output = command.output,
                                 .fix = parts(command.fix),
-                                .allow = parts(command.allow)});
+                                .allow = parts(command.allow),
+                                .runs = runs});
 }
 
 Status act(TrainCommand& command, const OptionTexts& texts) {
@@ -478,8 +456,8 @@ Status act(TrainCommand& command, const OptionTexts& texts) {
   if (kind_of(command.model) == ModelKind::kDlrm) return answer_dlrm(command, texts);
   TrainQuestion question;
   TUTTI_TRY(interpret(command, texts, question));
-  if (!command.check_file.empty()) return check_runs(command, question);
-  if (!command.calibrate_file.empty()) return calibrate(command, question);
+  const RunsQuestion runs = runs_question(command);
+  if (runs.asked()) return answer_transformer_runs(runs, question);
   return command.goal == "devices" ? plan_devices(command, question) : plan(command, question);
 }
 

@@ -191,6 +191,23 @@ TEST(PlanTrain, PlacesTheTablesOfADlrm) {
   EXPECT_THAT(dlrm({"--fix", "placement=row-wise"}).out, HasSubstr("\nrow-wise placement: "));
 }
 
+TEST(PlanTrain, ChecksAndCalibratesWithMeasuredPlacements) {
+  const testing::Folder folder;
+  const std::string runs = folder.path() + "/runs.csv", fitted = folder.path() + "/fitted.toml";
+  std::ofstream(runs) << "placement,gbs,step_ms\nauto,4096,18\ncolumn-wise,4096,20\ntable-wise,4096,22\n";
+  const auto error_of = [&](const Ended& ended) {
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.code == 0 ? double(nlohmann::json::parse(ended.out)["mean_error"]) : 0;
+  };
+  const double before = error_of(dlrm({"--check", runs, "--json"}));
+  const double after = error_of(dlrm({"--calibrate", runs, "--output", fitted, "--json"}));
+  EXPECT_LT(after, 0.9 * before);
+  EXPECT_NEAR(error_of(dlrm({"--cluster", fitted, "--check", runs, "--json"})), after, 1e-3);  // the file rounds
+  const Ended wrong = dlrm({"--check", runs, "--output", fitted});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("drop --output: only --calibrate writes"));
+}
+
 TEST(PlanTrain, WritesAPlacementForTrainDlrm) {
   const std::string path = ::testing::TempDir() + "plan_train_tables.json";
   std::remove(path.c_str());
@@ -239,6 +256,8 @@ TEST(PlanTrain, MistakesAreSentences) {
   says({"--model", "mlp", "--cluster", "cpu", "--global-batch", "100"}, "cannot be divided among 8 ranks");
   says({"--model", "mlp", "--cluster", "cpu", "--global-batch", "64", "--fix", "tp=2"}, "so a plan has no tp");
   says({"--model", "cnn", "--cluster", "cpu", "--global-batch", "64", "--svg", "a.svg"}, "--svg is for transformers");
+  says({"--model", "mlp", "--cluster", "cpu", "--global-batch", "64", "--check", "runs.csv"},
+       "--check is for transformers and dlrm, and --model is mlp");
   says({"--model", "dlrm", "--cluster", "cpu", "--global-batch", "64", "--why", "tablewise"},
        "did you mean table-wise?");
 }

@@ -12,6 +12,7 @@
 #include "tutti/models/dlrm/auto_parallel.h"
 #include "tutti/models/dlrm/placing.h"
 #include "tutti/planning/tables/plan_file.h"
+#include "tutti/planning/training/measured_placements.h"
 
 namespace tutti::cli {
 namespace in_plan_train_dlrm {
@@ -238,6 +239,20 @@ Status interpret_rules(DlrmQuestion& question) {
   return {};
 }
 
+// --check and --calibrate.
+Status compare_runs(const DlrmQuestion& question, const RecommendationModel& model) {
+  const planning::PlacementQuestion asked{model, question.planning};
+  const planning::MeasuredPlacement other{
+      .name = question.fix.empty() ? placement_names().front() : question.planning.placements.back(),
+      .devices = question.cluster.devices(),
+      .global_batch = question.global_batch};
+  const auto table = TUTTI_TRY(planning::parse_measured_placements(
+      TUTTI_TRY(read_runs(question.runs)), question.runs.file(), asked, question.cluster, other));
+  return answer_runs(
+      question.runs, question.cluster, [&](const Cluster& cluster) { return planning::compare(table, asked, cluster); },
+      [&] { return planning::calibrated(table, asked, question.cluster); });
+}
+
 }  // namespace
 }  // namespace in_plan_train_dlrm
 
@@ -250,7 +265,9 @@ Status plan_dlrm(DlrmQuestion question) {
   const RecommendationOptions exchange = dlrm::planning_options(question.options);
   question.planning.shares_memory = exchange.shares_memory;
   question.planning.wire = exchange.wire;
-  const Planned planned{dlrm::planned_model(architecture, question.options), int(question.options.training.batch)};
+  const RecommendationModel model = dlrm::planned_model(architecture, question.options);
+  if (question.runs.asked()) return compare_runs(question, model);
+  const Planned planned{model, question.global_batch};
   const RecommendationPlans plans =
       TUTTI_TRY(plan_recommendation(planned.model, question.cluster, planned.batch, question.planning));
   if (!question.why.empty()) return compare(question, planned, plans);

@@ -53,10 +53,6 @@ std::string parameters_text(double count) {
                      : fmt::format("{:.1f} billion parameters", count / 1e9);
 }
 
-std::string counted(std::int64_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 std::string cluster_words(const Cluster& cluster) {
   int nodes = 0, least = cluster.nodes[0].devices, most = least;
   for (const ClusterNodes& same : cluster.nodes) {
@@ -233,6 +229,10 @@ nlohmann::ordered_json question_json(const TrainQuestion& question, double limit
 
 }  // namespace
 
+std::string counted(std::int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string to_text(const TrainQuestion& question, const TrainingPlans& plans) {
   std::string text = headline(question);
   if (plans.best.empty()) return text + families_text(question, plans) + refusals_text(plans);
@@ -295,39 +295,6 @@ std::string why_json(const TrainQuestion& question, const RankedPlan& best, cons
   json["fits"] = other.memory.total() <= limit;
   json["refusal"] = refusal;
   json["why"] = planning::why_slower(best, other, question.global_batch, question.cluster);
-  return json.dump() + "\n";
-}
-
-std::string to_text(const planning::Agreement& agreement) {
-  std::string text = "no run ended, so there are no times to compare\n";
-  if (agreement.runs > 0)
-    text =
-        fmt::format("{}: mean error {:.1f} %, median {:.1f} %, Kendall's tau {:.3f}\n", counted(agreement.runs, "run"),
-                    100 * agreement.mean_error, 100 * agreement.median_error, agreement.tau);
-  if (agreement.groups > 0)
-    text += fmt::format(
-        "{} of five plans or more: the plan that would be taken is {:.1f} % slower than the fastest on "
-        "average, at worst {:.1f} %\n",
-        counted(agreement.groups, "group"), 100 * agreement.mean_regret, 100 * agreement.worst_regret);
-  if (agreement.failed > 0)
-    text += fmt::format("{} failed, of which {} do not fit by the planner\n", counted(agreement.failed, "run"),
-                        agreement.failed_foreseen);
-  if (agreement.misjudged > 0)
-    text += fmt::format("{} ended that by the planner do not fit\n", counted(agreement.misjudged, "run"));
-  return text;
-}
-
-std::string to_json(const planning::Agreement& agreement) {
-  const nlohmann::ordered_json json = {{"runs", agreement.runs},
-                                       {"mean_error", agreement.mean_error},
-                                       {"median_error", agreement.median_error},
-                                       {"tau", agreement.tau},
-                                       {"groups", agreement.groups},
-                                       {"mean_regret", agreement.mean_regret},
-                                       {"worst_regret", agreement.worst_regret},
-                                       {"failed", agreement.failed},
-                                       {"failed_foreseen", agreement.failed_foreseen},
-                                       {"misjudged", agreement.misjudged}};
   return json.dump() + "\n";
 }
 

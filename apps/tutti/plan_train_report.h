@@ -1,9 +1,9 @@
 #pragma once
 // What `tutti plan train` knows and says: the plans of a training, as tables for people and as JSON.
+#include <cstdint>
 #include <optional>
 #include <string>
 
-#include "tutti/planning/training/measured_runs.h"
 #include "tutti/planning/training/replica_plan.h"
 
 namespace tutti::cli {
@@ -30,7 +30,7 @@ std::string why_text(const TrainQuestion& question, const RankedPlan& best, cons
 std::string why_json(const TrainQuestion& question, const RankedPlan& best, const RankedPlan& other, double limit,
                      const std::string& refusal);
 
-std::string to_text(const planning::Agreement& agreement);
-std::string to_json(const planning::Agreement& agreement);
+// "1 run", "2 runs".
+std::string counted(std::int64_t count, const char* noun);
 
 }  // namespace tutti::cli

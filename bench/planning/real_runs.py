@@ -190,7 +190,11 @@ def dlrm(trainers):
 
         measured = medians(comparing.in_turn({plan["plan"]: seconds_of(plan) for plan in taken}, given.rounds))
         print(f"\ntrain_dlrm, {name}\n{table_of_plans(taken, measured)}", flush=True)
-        lost = regret(measured, plans[0]["plan"])
+        runs = given.folder / f"runs-{name.replace(' ', '-')}.csv"
+        write_runs(runs, [{"placement": plan["plan"], "gbs": DLRM_BATCH, "step_s": measured[plan["plan"]]} for plan in taken])
+        answer = check(question, runs)
+        print(f"mean error {percent(answer['mean_error'])}, Kendall's tau {answer['tau']:.2f}", flush=True)
+        lost = answer["worst_regret"]
         rows.append(Row(f"train_dlrm on {given.ranks} ranks, {name}: regret of {len(taken)} placements", percent(lost), "5 %", lost <= 0.05))
     return rows
 

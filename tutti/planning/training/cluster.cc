@@ -38,4 +38,25 @@ double usable_memory(const Cluster& cluster) {
   return kUsable * least;
 }
 
+namespace planning {
+
+Cluster with_devices(Cluster cluster, int devices) {
+  std::vector<ClusterNodes> nodes;
+  cluster.nodes.back().count = devices;  // at least as many as are needed
+  for (ClusterNodes same : cluster.nodes) {
+    const int whole = std::min(same.count, devices / same.devices);
+    const bool is_last = whole < same.count;
+    devices -= whole * same.devices;
+    if (whole > 0) nodes.push_back(same), nodes.back().count = whole;
+    if (!is_last) continue;
+    same.count = 1;
+    same.devices = devices;  // of a node that is not used as a whole
+    if (devices > 0) nodes.push_back(same);
+    break;
+  }
+  cluster.nodes = nodes;
+  return cluster;
+}
+
+}  // namespace planning
 }  // namespace tutti

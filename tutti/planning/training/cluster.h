@@ -81,4 +81,10 @@ Status check(const Cluster& cluster);
 // The bytes that a rank may use where nothing else is said: nine tenths of the smallest device.
 double usable_memory(const Cluster& cluster);
 
+namespace planning {
+
+// The first `devices` devices of a cluster; where it has fewer, more nodes of its last kind.
+Cluster with_devices(Cluster cluster, int devices);
+
+}  // namespace planning
 }  // namespace tutti
