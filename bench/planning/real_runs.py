@@ -3,6 +3,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import comparing
@@ -224,15 +225,44 @@ def startup(trainers):
     return rows
 
 
-def resident_bytes(process):
-    """Of a process now; pages that several processes have in use, such as those of the shared heap, count in equal parts. None: it is gone."""
+@dataclass
+class Resident:
+    """Bytes of a process: all that it has mapped, and of pages that several processes have in use, such as those of the shared heap, equal parts."""
+    whole: int = 0
+    parts: int = 0
+
+
+def resident(process):
+    """Of a process now, 0 if it is gone."""
+    found = Resident()
     try:
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return 1024 * int(line.split()[1])
+            if line.startswith("Rss:"):
+                found.whole = 1024 * int(line.split()[1])
+            elif line.startswith("Pss:"):
+                found.parts = 1024 * int(line.split()[1])
     except (OSError, ValueError):
         pass
-    return None
+    return found
+
+
+class Peak:
+    """The most that a rank had resident while all ranks were training. A rank that ends leaves the pages that it shared to the others, where
+    they count whole; so nothing counts after the first one has unmapped half of what it had."""
+
+    def __init__(self):
+        self.bytes, self.most, self.is_over = 0, {}, False
+
+    def look(self, ranks):
+        seen = [resident(rank).parts for rank in ranks]
+        for rank in ranks:
+            self.most.setdefault(rank, 0)
+        for rank, most in self.most.items():  # after `seen` was read: what has ended by now may have ended before
+            whole = resident(rank).whole
+            self.is_over |= whole < most / 2
+            self.most[rank] = max(most, whole)
+        if not self.is_over:
+            self.bytes = max([self.bytes, *seen])
 
 
 def ranks_of(job):
@@ -259,18 +289,18 @@ def command_of(process):
 def peak_of_ranks(command):
     """The most that a rank of this job had resident, looked at every 20 ms."""
     command = list(map(str, command))
-    most, deadline = 0, time.monotonic() + LONGEST_RUN
+    peak, deadline = Peak(), time.monotonic() + LONGEST_RUN
     with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors) as job:
         while job.poll() is None:
             if time.monotonic() > deadline:
                 job.terminate()
                 raise RuntimeError(f"{' '.join(command)} ran for more than {LONGEST_RUN} s")
-            most = max([most, *(resident_bytes(rank) or 0 for rank in ranks_of(job.pid))])
+            peak.look(ranks_of(job.pid))
             time.sleep(0.02)
         if job.returncode != 0:
             errors.seek(0)
             raise RuntimeError(f"{' '.join(command)} ended with {job.returncode}:\n{errors.read()[-2000:]}")
-    return most
+    return peak.bytes
 
 
 def memory(trainers):
