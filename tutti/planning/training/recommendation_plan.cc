@@ -7,8 +7,8 @@
 //   sum the gradients of MLPs and of replicated tables      averages
 //   step the rows of my tables and the MLPs                 optimizer
 //
-// Lookups and steps of rows take what table_time.h says. Where all ranks are on one node an owner writes pooled rows
-// into the memory of their reader, so the exchange is two barriers.
+// Lookups, steps of rows and the dot interaction take what table_time.h says. Where all ranks are on one node an owner
+// writes pooled rows into the memory of their reader, so the exchange is two barriers.
 #include "tutti/planning/training/recommendation_plan.h"
 
 #include <fmt/format.h>
@@ -100,7 +100,9 @@ RecommendationTime time_of(const RecommendationModel& model, const Cluster& clus
   const auto stream = [&](double bytes, double calls) {
     return slower * planning::element_time(cluster.device, {.bytes = bytes, .calls = calls});
   };
-  RecommendationTime time{.dense = bottom.forward + bottom.backward + top.forward + top.backward,
+  const planning::TableTime interaction = planning::time_of_interaction(cluster, model.pairs, model.dim, samples);
+  RecommendationTime time{.dense = bottom.forward + bottom.backward + top.forward + top.backward + interaction.forward +
+                                   interaction.backward,
                           .lookups = tables.forward,
                           .optimizer = tables.backward + stream(parameters * model.number * (3 + 2 * model.dense_state),
                                                                 planning::kUpdateKernels)};
@@ -247,13 +249,9 @@ void set_dense_layers(RecommendationModel& model, std::span<const std::int64_t> 
                       std::int64_t dim, bool dot, std::span<const std::int64_t> top) {
   model.bottom = mlp_model(bottom);
   const double read = double(vectors * dim), width = double(top.front());
-  ReplicaLayer interaction{.streamed = read + width, .kept = read};
-  if (dot) {  // half of the pairs
-    interaction.rows = double(vectors);
-    interaction.outputs = double(vectors) / 2;
-    interaction.inputs = double(dim);
-  }
-  model.top = {.name = "top", .layers = {interaction}};
+  model.dim = double(dim);
+  model.pairs = dot ? width - double(dim) : 0;
+  model.top = {.name = "top", .layers = {{.streamed = dot ? 0 : read + width, .kept = read}}};
   for (ReplicaLayer layer : mlp_model(top).layers) {
     layer.has_input_gradient = true;
     model.top.layers.push_back(layer);

@@ -16,15 +16,17 @@ namespace tutti {
 struct RecommendationModel {
   ReplicaModel bottom, top;  // top: with the interaction as its first layer
   std::vector<TableSpec> tables;
-  double number = 4;       // bytes of a number
-  double dense_state = 0;  // numbers that the optimizer keeps of each parameter of the MLPs
+  double pairs = 0, dim = 0;  // of a sample: pairs of vectors whose products are taken, and numbers of a vector
+  double number = 4;          // bytes of a number
+  double dense_state = 0;     // numbers that the optimizer keeps of each parameter of the MLPs
   std::int64_t state_numbers_a_column = 0, state_numbers_a_row = 0;  // and of the tables: PlannerOptions
   double table_numbers() const;                                      // of all rows
   double pooled_numbers() const;                                     // of a sample: the pooled rows of all tables
 };
 
 // The layers of the two MLPs, with the interaction of `vectors` vectors of `dim` numbers between them, of which the
-// products of all pairs are taken (dot) or which are put side by side. `top` begins with the width of the interaction.
+// products of all pairs are taken (dot) or which are put side by side. `top` begins with the width of the interaction:
+// of dot, `dim` and the number of pairs.
 void set_dense_layers(RecommendationModel& model, std::span<const std::int64_t> bottom, std::int64_t vectors,
                       std::int64_t dim, bool dot, std::span<const std::int64_t> top);
 
