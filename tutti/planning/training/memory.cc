@@ -156,10 +156,13 @@ RankMemory memory_of_rank(const TransformerConfig& config, const ParallelPlan& p
     memory.buffers +=
         runtime.passing_pairs * rows * runtime.element * double(config.qkv_size() - config.query_size()) / plan.tensor;
   // A sharded optimizer averages bucket by bucket, and keeps the averages of its part beside the gradients, whose
-  // memory is not given to them.
+  // memory is not given to them. Gradients of the only microbatch are freed with their bucket.
   if (plan.overlap_gradients && plan.replicas() > 1)
     memory.buffers += plan.zero == ZeroStage::kNone ? std::min(runtime.buckets, parameters * runtime.sent_gradient)
                                                     : parameters * runtime.sent_gradient / plan.replicas();
+  if (plan.overlap_gradients && plan.replicas() > 1 && plan.zero == ZeroStage::kOptimizer && microbatches == 1 &&
+      runtime.buckets > 0)
+    memory.gradients = std::min(memory.gradients, runtime.buckets);
   return memory;
 }
 
