@@ -83,7 +83,7 @@ TEST(CudaIpcMessage, IsCopiedFromTheSendersMemoryIfItIsLarge) {
 // exchange() frees the memory as soon as the call has ended.
 TEST(CudaIpcMessage, FreedMemoryIsNotUsedAndClosed) {
   const auto body = [](Group& world) {
-    for (int i = 0; i < 6; ++i) exchange(world, float(i));
+    for (int i = 0; i < 6; ++i) exchange(world, float(i), kLarge + std::size_t(i) * 1000);  // at addresses of their own
     check(open_handles() <= 2, "open, of six allocations that are freed: ", open_handles());
   };
   EXPECT_EQ(outcome_of(2, body, with_variable(1, "FAKE_CUDA_READS_LATE", "100")), "");
@@ -240,16 +240,18 @@ TEST(CudaIpcMessage, ASenderThatIsKilledIsNamed) {
   const auto outcomes = run_processes(
       2,
       [](Group& world) {
+        const Group pair = world.split(0, world.rank()).or_throw();
         const Message message(world, 1);
         if (world.rank() == 0) {
           const Work work = world.submit(message.to(1));
-          kill_after_all(world, 0);
+          await_all(pair, 0);
+          ::kill(::getpid(), SIGKILL);
         }
-        std::uint8_t here = 0;
-        send(world, std::span<const std::uint8_t>(&here, 1), 0);
+        await_all(pair, 0);
+        expect_words(sentence_of([&] { barrier(pair); }), "rank 0 ");
         const std::string text = sentence_of([&] { world.run(message.from(0)).or_throw(); });
         for (const char* const words :
-             {"PeerLost: recv #2 (f32[100000], from 0, tag 0, cuda:", "rank 0 ", "has exited"})
+             {"PeerLost: recv #1 (f32[100000], from 0, tag 0, cuda:", "rank 0 ", "has exited"})
           expect_words(text, words);
       },
       with_gpus(kIpc));
@@ -257,7 +259,7 @@ TEST(CudaIpcMessage, ASenderThatIsKilledIsNamed) {
   EXPECT_TRUE(outcomes[1].ok()) << outcomes[1].error;
 }
 
-TEST(CudaIpcMessage, ASendThatNobodyReceivesEndsAtItsDeadline) {
+TEST(CudaIpcMessage, ASendWithoutAReceiveEndsAtItsDeadline) {
   const auto body = [](Group& world) {
     if (world.rank() == 1) return expect_words(sentence_of([&] { barrier(world); }), "send #1");
     const Message message(world, 1);

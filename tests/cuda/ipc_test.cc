@@ -111,12 +111,16 @@ TEST(CudaIpc, FreedMemoryIsClosed) {
 }
 
 // An allocation at the address of a freed one is other memory. In the call in which it is new, the rank looks whether
-// `kept` is freed, and so does not report the freed one.
+// three of `kept` are freed, and so does not report the freed one.
 TEST(CudaIpc, AddressesAreUsedAgain) {
   const auto body = [](Group& world) {
     const int device = device_of(world);
-    DeviceMemory kept(device, sizeof(std::int32_t));
-    gather_numbers(world, kept);
+    std::vector<std::unique_ptr<DeviceMemory>> kept;
+    for (int i = 0; i < 4; ++i) {
+      kept.push_back(std::make_unique<DeviceMemory>(device, sizeof(std::int32_t)));
+      gather_numbers(world, *kept.back());
+    }
+    gather_numbers(world, *kept.front());
     auto number = std::make_unique<DeviceMemory>(device, sizeof(std::int32_t));
     gather_numbers(world, *number);
     const void* const before = number->data();
@@ -124,7 +128,7 @@ TEST(CudaIpc, AddressesAreUsedAgain) {
     number = std::make_unique<DeviceMemory>(device, sizeof(std::int32_t));
     check(number->data() == before, "the double gave another address");
     gather_numbers(world, *number);
-    check(open_handles() == 2, "open: ", open_handles());
+    check(open_handles() == 5, "open: ", open_handles());
   };
   EXPECT_EQ(outcome_of(2, body), "");
 }

@@ -40,8 +40,8 @@ class OpenMemory {
   // Opens memory that find() called kNew, on the current device. Closes memory of `rank` at the same addresses, which
   // it has freed, and the memory beyond kMost. Memory of this rank is open as it is.
   Status open(int rank, const MemoryNote& note);
-  // The id of an allocation of this rank that it has freed since peers opened it; 0: none was found. Looks at one
-  // allocation in each call.
+  // The id of an allocation of this rank that it has freed since peers opened it; 0: none was found. Looks at a few
+  // allocations in each call.
   std::uint64_t freed_here();
   // `rank` has freed this allocation: its pages are kept until all ranks have closed it.
   void close_freed(int rank, std::uint64_t id);

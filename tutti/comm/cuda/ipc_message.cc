@@ -117,6 +117,7 @@ class IpcSend final : public IpcMessage {
   comm::Note note() {
     OpenMemory& open = setup_.pairs->with(request_.root);
     const MessageNote content{.memory = mine_, .freed = open.freed_here()};
+    open.close_freed(IpcPairs::kMine, content.freed);
     comm::Note note{};
     std::memcpy(note.data(), &content, sizeof content);
     return note;
