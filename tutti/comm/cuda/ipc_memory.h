@@ -1,9 +1,10 @@
 #pragma once
 // GPU memory that ranks of one host open by handles: the notes by which a rank shares its memory, and the memory that a
-// group has opened. ipc_operation.h copies.
+// group has opened. ipc_operation.h and ipc_message.h copy.
 //
-// Every rank of a group reads the same notes in the same order, and opens the memory of all its peers. So all ranks
-// agree, without further messages, on the memory that is open, cannot be used, or is closed to make room.
+// In collectives every rank of a group reads the same notes in the same order, and opens the memory of all its peers.
+// So all ranks agree, without further messages, on the memory that is open, cannot be used, or is closed to make room.
+// For messages each pair of ranks has an object of its own, and the receiver alone decides.
 #include <cstdint>
 #include <list>
 #include <vector>
