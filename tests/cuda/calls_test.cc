@@ -80,7 +80,10 @@ TEST_P(CudaCalls, TakeTheWayThatIsSaid) {
     check(way({.kind = Kind::kAllGatherV, .dtype = DType::kC128}) == "direct " + (ipc ? "ipc" : native), "parts");
     check(way({.kind = Kind::kAllReduce, .dtype = DType::kI32, .op = ReduceOp::kBxor}) == "direct staged", "bits");
     check(way({.kind = Kind::kAllReduce, .dtype = DType::kI32, .op = ReduceOp::kAvg}) == "direct staged", "i32 avg");
-    check(way({.kind = Kind::kSend, .dtype = DType::kF32, .root = 1}) == "link staged", "a send");
+    Request send{.kind = Kind::kSend, .dtype = DType::kF32, .root = 1 - world.rank(), .count = 64 << 10};
+    check(way(send) == "link staged", "a send of 256 KiB");
+    ++send.count;
+    check(way(send) == (nccl || ipc ? "link ipc" : "link staged"), "a larger one");
   });
 }
 

@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +33,11 @@ class Link {
   // contiguous. Empty: nothing has arrived, or this link has no such memory. They stay until drop() is called for them.
   virtual std::span<const std::byte> front() { return {}; }
   virtual void drop(std::size_t) {}
+  // A word in memory that both ranks see, zero at first: one for the messages that this rank sends, and one for those
+  // of the peer. Null: this link has no such memory. After a change wake_peer() is called.
+  enum class WordOf { kSent, kReceived };
+  virtual std::atomic<std::uint64_t>* word(WordOf) { return nullptr; }
+  virtual void wake_peer() {}
   // Ends the link in both directions, so that the peer learns at once that nothing more will come. Any thread. Where
   // the ranks share memory it does nothing: they learn of it there.
   virtual void shut() {}

@@ -89,6 +89,8 @@ Result<std::unique_ptr<comm::Operation>> Calls::start(const Request& request, st
     ordered.stream = nccl_stream_;
     return nccl_->start(ordered, sequence);
   }
+  if (may_have_note(request))
+    if (auto started = TUTTI_TRY(start_message(request, sequence, ready))) return started;
   if (!starts_by_ipc(request)) return stage(request, sequence, std::move(ready));
   if (!ipc_) ipc_ = std::make_shared<IpcGroup>(setup_.group, setup_.rank, setup_.size);
   const IpcSetup setup{
@@ -100,6 +102,28 @@ Result<std::unique_ptr<comm::Operation>> Calls::start(const Request& request, st
       .rank = setup_.rank,
       .size = setup_.size};
   return start_by_ipc(setup, request, sequence, std::move(ready));
+}
+
+bool Calls::may_have_note(const Request& request) const {
+  if (!is_large_message(request) || !setup_.messages.reach) return false;
+  if (request.root != kAnySource) return setup_.messages.reach(request.root);
+  for (int r = 0; r < setup_.size; ++r)
+    if (r != setup_.rank && setup_.messages.reach(r)) return true;
+  return false;
+}
+
+Result<std::unique_ptr<comm::Operation>> Calls::start_message(const Request& request, std::uint64_t sequence,
+                                                              Event& ready) {
+  const Runtime* const r = TUTTI_TRY(runtime());
+  if (!pairs_) pairs_ = std::make_shared<IpcPairs>(setup_.group);
+  return start_message_by_ipc({.runtime = r,
+                               .pool = TUTTI_TRY(pool(*r)),
+                               .pairs = pairs_,
+                               .messages = &setup_.messages,
+                               .turns = &turns_,
+                               .rank = setup_.rank,
+                               .size = setup_.size},
+                              request, sequence, ready);
 }
 
 Result<std::unique_ptr<comm::Operation>> Calls::stage(const Request& request, std::uint64_t sequence, Event ready) {

@@ -7,6 +7,8 @@
 namespace tutti::cuda {
 namespace {
 
+constexpr int kLooks = 3;  // of freed_here(): more than a call adds, or it would never get to the older allocations
+
 std::uint64_t address(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
 bool overlap(const MemoryNote& a, const MemoryNote& b) {
@@ -83,12 +85,15 @@ std::uint64_t OpenMemory::freed_here() {
   Entries& entries = entries_[std::size_t(rank_)];
   const auto ipc = ipc_functions();
   if (entries.empty() || !ipc.ok()) return 0;
-  const MemoryNote& note = std::next(entries.begin(), std::ptrdiff_t(looked_at_++ % entries.size()))->note;
-  std::uint64_t base = 0, id = 0;
-  std::size_t bytes = 0;
-  const bool is_there = (*ipc)->cuMemGetAddressRange(&base, &bytes, note.base) == 0 && base == note.base &&
-                        (*ipc)->cuPointerGetAttribute(&id, kBufferId, base) == 0 && id == note.id;
-  return is_there ? 0 : note.id;
+  for (int i = 0; i < kLooks; ++i) {  // from the one that was used longest ago, as new ones come to the front
+    const MemoryNote& note = std::prev(entries.end(), std::ptrdiff_t(1 + looked_at_++ % entries.size()))->note;
+    std::uint64_t base = 0, id = 0;
+    std::size_t bytes = 0;
+    const bool is_there = (*ipc)->cuMemGetAddressRange(&base, &bytes, note.base) == 0 && base == note.base &&
+                          (*ipc)->cuPointerGetAttribute(&id, kBufferId, base) == 0 && id == note.id;
+    if (!is_there) return note.id;
+  }
+  return 0;
 }
 
 void OpenMemory::close_freed(int rank, std::uint64_t id) {

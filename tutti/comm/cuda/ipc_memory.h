@@ -1,9 +1,10 @@
 #pragma once
 // GPU memory that ranks of one host open by handles: the notes by which a rank shares its memory, and the memory that a
-// group has opened. ipc_operation.h copies.
+// group has opened. ipc_operation.h and ipc_message.h copy.
 //
-// Every rank of a group reads the same notes in the same order, and opens the memory of all its peers. So all ranks
-// agree, without further messages, on the memory that is open, cannot be used, or is closed to make room.
+// In collectives every rank of a group reads the same notes in the same order, and opens the memory of all its peers.
+// So all ranks agree, without further messages, on the memory that is open, cannot be used, or is closed to make room.
+// For messages each pair of ranks has an object of its own, and the receiver alone decides.
 #include <cstdint>
 #include <list>
 #include <vector>
@@ -40,8 +41,8 @@ class OpenMemory {
   // Opens memory that find() called kNew, on the current device. Closes memory of `rank` at the same addresses, which
   // it has freed, and the memory beyond kMost. Memory of this rank is open as it is.
   Status open(int rank, const MemoryNote& note);
-  // The id of an allocation of this rank that it has freed since peers opened it; 0: none was found. Looks at one
-  // allocation in each call.
+  // The id of an allocation of this rank that it has freed since peers opened it; 0: none was found. Looks at a few
+  // allocations in each call.
   std::uint64_t freed_here();
   // `rank` has freed this allocation: its pages are kept until all ranks have closed it.
   void close_freed(int rank, std::uint64_t id);

@@ -45,7 +45,7 @@ class StagedOperation final : public comm::Operation {
         sequence_(sequence),
         pieces_(request, setup.rank, setup.size, kStagedPieceBytes),
         number_(pieces_.needs_agreement() ? 0 : pieces_.number()) {
-    if (request.kind == Kind::kSend) my_turn_ = (*setup_.turns)[request.root].taken++;
+    if (takes_turns()) my_turn_ = (*setup_.turns)[request.root].take();
   }
 
   ~StagedOperation() override {
@@ -148,13 +148,8 @@ class StagedOperation final : public comm::Operation {
 
   Slot& slot(std::size_t piece) { return slots_[piece % slots_.size()]; }
 
-  bool is_my_turn() {
-    if (request_.kind != Kind::kSend) return true;
-    SendTurns& turns = (*setup_.turns)[request_.root];
-    if (turns.begun != my_turn_) return false;
-    ++turns.begun;
-    return true;
-  }
+  bool takes_turns() const { return request_.kind == Kind::kSend && setup_.turns; }
+  bool is_my_turn() { return !takes_turns() || (*setup_.turns)[request_.root].begin(my_turn_); }
 
   Status start_on_host(Slot& slot) {
     Request& r = slot.piece.request;

@@ -17,6 +17,13 @@ using StartOnHost =
 // Makes sends to one peer start in the order of the calls, whichever copy is ready first. Used by the driver only.
 struct SendTurns {
   std::uint64_t taken = 0, begun = 0;
+  std::uint64_t take() { return taken++; }
+  // Whether it is this turn. It is then the next one's.
+  bool begin(std::uint64_t turn) {
+    if (begun != turn) return false;
+    ++begun;
+    return true;
+  }
 };
 
 struct StagedSetup {
@@ -24,7 +31,7 @@ struct StagedSetup {
   std::shared_ptr<Pool> pool;
   StartOnHost start_on_host;
   int rank = 0, size = 1;
-  std::map<int, SendTurns>* turns = nullptr;  // by peer
+  std::map<int, SendTurns>* turns = nullptr;  // by peer; null: a send starts when its copy is done
 };
 
 // `ready` passes when the work before the call on the caller's stream is done. Called by the driver of the group.

@@ -34,10 +34,21 @@ Paths::Paths(Process& process, const GroupSpec& spec, const Peers& peers, Durati
                                .size = spec.size(),
                                .group = spec.name,
                                .tries_ipc = process.cuda_engine != "staged" && peers.are_all_here(),
+                               .messages = noted_messages(),
                                .heap = process.heap.get(),
                                .start_on_host = [this](const Request& request, std::uint64_t sequence) {
                                  return start_for_device(request, sequence);
                                }}) {}
+
+// Of this rank to others, if they may copy from one another's GPU memory. Used once the paths are open.
+cuda::NotedMessages Paths::noted_messages() {
+  if (process_.cuda_engine == "staged") return {};
+  return {.reach = [this](int peer) { return point_to_point_ && point_to_point_->carries_notes_to(peer); },
+          .send = [this](const Request& request, std::uint64_t sequence,
+                         const Note& note) { return point_to_point_->make_noted_send(request, sequence, note); },
+          .recv = [this](const Request& request,
+                         std::uint64_t sequence) { return point_to_point_->make_noted_recv(request, sequence); }};
+}
 
 // The other members may still read this rank's blocks.
 Paths::~Paths() { process_.left_groups.add(std::move(memory_)); }

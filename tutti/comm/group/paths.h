@@ -5,8 +5,9 @@
 //   CPU memory     a backend, if the group was opened with one
 //                  else: send and recv over links of their own; collectives through shared memory where all members are
 //                  on one host, by plans over links otherwise
-//   GPU memory     NCCL, if the group was opened with it and it has the verb; else collectives are copied directly
-//                  between GPUs where all members are on one host; else staged through CPU memory
+//   GPU memory     NCCL, if the group was opened with it and it has the verb; else collectives where all members are on
+//                  one host, and large messages between two ranks of one host, are copied directly between GPUs; else
+//                  staged through CPU memory
 //
 // Threads: open() before any call; start...() by the driver of the group; the rest by any thread.
 #include <functional>
@@ -76,6 +77,7 @@ class Paths {
   }
 
   // paths.cc
+  cuda::NotedMessages noted_messages();
   Status open_control_block(const GatherTexts& gather);
   Status open_links(Deadline deadline);
   Status open_network_links(int purpose, Deadline deadline);

@@ -13,6 +13,8 @@ namespace tutti::comm {
 // The wire format, in the byte order of the machine. The magic number detects a peer with another byte order.
 struct CallHeader {
   static constexpr std::uint32_t kMagic = 0x49545554;  // "TUTI"
+  static constexpr std::uint32_t kNoteMagic =
+      0x4e545554;  // "TUTN": a note follows, not the elements (point_to_point.h)
 
   std::uint32_t magic = kMagic;
   Kind kind = Kind::kBarrier;

@@ -11,6 +11,10 @@
 // removed from the lists of the other peers. After each such message the search starts at the next rank; otherwise a
 // peer that sends without pause could starve the others.
 //
+// A note is answered in a word that both ranks share (Link::word()). Whoever decides first decides: the receiver that
+// has taken or declined the elements, or the sender that withdraws them because its call was cancelled. So a receiver
+// never reports elements as received that the sender's program may have overwritten.
+//
 // A pair that has failed stays failed, because its streams may have stopped in the middle of a message.
 #include "tutti/comm/links/point_to_point.h"
 
@@ -30,6 +34,21 @@ namespace {
 
 constexpr std::size_t kMostKept = 64 << 20;
 
+// What a word says of the message `number`, in its lowest bits.
+enum class Answer : std::uint64_t { kNone, kTaken, kDeclined, kWithdrawn };
+
+Answer answer_in(const std::atomic<std::uint64_t>& word, std::uint64_t number) {
+  const std::uint64_t now = word.load(std::memory_order_acquire);
+  return now >> 2 == number ? Answer(now & 3) : Answer::kNone;
+}
+
+// Decides, if nothing is decided yet. Returns what is.
+Answer decide(std::atomic<std::uint64_t>& word, std::uint64_t number, Answer answer) {
+  for (std::uint64_t now = word.load(std::memory_order_acquire); now >> 2 != number;)
+    if (word.compare_exchange_weak(now, number << 2 | std::uint64_t(answer), std::memory_order_acq_rel)) return answer;
+  return answer_in(word, number);
+}
+
 struct Message {
   CallHeader header;
   std::unique_ptr<std::byte[]> bytes;
@@ -38,28 +57,45 @@ struct Message {
 
 }  // namespace
 
-class PointToPoint::Send final : public Operation {
+class PointToPoint::Send final : public NotedSend {
  public:
-  Send(Peer& peer, const Request& request, std::uint64_t sequence);
+  Send(Peer& peer, const Request& request, std::uint64_t sequence, const Note* note = nullptr);
   ~Send() override;
   Result<Progress> step() override;
   void blockers(Blockers& blockers) const override;
+  bool needs_elements() const override { return has_note && sends_elements && !elements; }
+  void give(const void* given) override { elements = static_cast<const std::byte*>(given); }
 
   Peer& peer;
   const Request request;
   const std::uint64_t sequence;
-  CallHeader header;
-  std::size_t moved = 0;  // bytes, including the header
+  struct Head {
+    CallHeader header;
+    Note note;
+  } head;
+  const bool has_note;
+  const std::size_t head_bytes = has_note ? sizeof(Head) : sizeof(CallHeader);
+  bool sends_elements = !has_note;  // else once the note is declined
+  const std::byte* elements;
+  std::size_t moved = 0;  // bytes, including the head
   bool done = false;
-  std::size_t total() const { return sizeof header + request.count * size_of(request.dtype); }
+  bool awaits_answer() const { return !sends_elements && moved == head_bytes; }
+  std::size_t total() const { return head_bytes + request.count * size_of(request.dtype); }
 };
 
-class PointToPoint::Recv final : public Operation {
+class PointToPoint::Recv final : public NotedRecv {
  public:
-  Recv(PointToPoint& all, std::vector<Peer*> from, const Request& request, std::uint64_t sequence);
+  Recv(PointToPoint& all, std::vector<Peer*> from, const Request& request, std::uint64_t sequence, bool takes_notes);
   ~Recv() override;
   Result<Progress> step() override;
   void blockers(Blockers& blockers) const override;
+  Arrived arrived() const override;
+  const Note& note() const override;
+  int sender() const override;
+  Status take() override;
+  Status decline() override;
+  void put_into(void* memory) override;
+  bool lacks_memory() const { return takes_notes && !out; }
   // Assigns the receive to `peer`: removes it from the lists of all other peers.
   void claim(Peer& peer);
   void finish(Peer& peer);
@@ -68,6 +104,9 @@ class PointToPoint::Recv final : public Operation {
   std::vector<Peer*> from;  // by rank: the peers that may send the message
   const Request request;
   const std::uint64_t sequence;
+  const bool takes_notes;
+  void* out;     // null: put_into() is still to come
+  Message kept;  // that was in memory when it came
   bool done = false;
 
  private:
@@ -89,11 +128,14 @@ struct PointToPoint::Peer {
   std::size_t kept_bytes = 0;
   // The message that is being received: first its header, then its bytes, into a receive or into memory.
   Message coming{};
-  std::size_t header_bytes = 0, payload_bytes = 0;  // received so far
+  Note note{};                                                      // of the message, if it begins with one
+  bool is_declined = false;                                         // the note: the elements arrive
+  std::size_t header_bytes = 0, note_bytes = 0, payload_bytes = 0;  // received so far
   Recv* target = nullptr;
   std::uint64_t messages_received = 0;
 
   bool header_came() const { return header_bytes == sizeof(CallHeader); }
+  bool is_undecided() const { return coming.header.magic == CallHeader::kNoteMagic && !is_declined; }
 
   Recv* first_posted(std::int32_t tag) const {
     const auto at =
@@ -115,6 +157,9 @@ struct PointToPoint::Peer {
 
   Result<bool> push(const Send& by);
   Result<bool> pull(const Recv& by);
+  Result<bool> read_answer(Send& first, const Send& by);
+  Result<bool> pull_note(const Recv& by);
+  Status answer(Answer answer, const Recv& by);
   Status read_header(const Recv& by);
   Status choose_target(const Recv& by);
   Status check(const CallHeader& header, const Recv& recv) const;
@@ -127,12 +172,14 @@ struct PointToPoint::Peer {
 Result<bool> PointToPoint::Peer::push(const Send& by) {
   if (!broken.ok()) return broken;
   Send& first = *sends.front();
-  const std::size_t header_left = sizeof first.header - std::min(sizeof first.header, first.moved);
-  const std::size_t sent_payload = first.moved - (sizeof first.header - header_left);
-  iovec buffers[] = {{reinterpret_cast<std::byte*>(&first.header) + sizeof first.header - header_left, header_left},
-                     {static_cast<std::byte*>(const_cast<void*>(first.request.in)) + sent_payload,
-                      first.total() - first.moved - header_left}};
-  auto sent = link->try_send(std::span(buffers).subspan(header_left > 0 ? 0 : 1));
+  if (first.awaits_answer()) return read_answer(first, by);
+  if (first.needs_elements()) return false;
+  const std::size_t head_left = first.head_bytes - std::min(first.head_bytes, first.moved);
+  const std::size_t sent_payload = first.moved - (first.head_bytes - head_left);
+  iovec buffers[] = {{reinterpret_cast<std::byte*>(&first.head) + first.head_bytes - head_left, head_left},
+                     {const_cast<std::byte*>(first.elements) + sent_payload,
+                      first.sends_elements ? first.total() - first.moved - head_left : 0}};
+  auto sent = link->try_send(std::span(buffers).subspan(head_left > 0 ? 0 : 1));
   if (!sent.ok()) {
     broken = fail(sent.error(), by.request, by.sequence);
     return broken;
@@ -144,13 +191,33 @@ Result<bool> PointToPoint::Peer::push(const Send& by) {
   return true;
 }
 
+// A send without bytes to move learns from the link whether the peer is gone.
+Result<bool> PointToPoint::Peer::read_answer(Send& first, const Send& by) {
+  switch (answer_in(*link->word(transport::Link::WordOf::kSent), first.head.header.sequence)) {
+    case Answer::kNone:
+    case Answer::kWithdrawn:
+      if (auto alive = link->try_send({}); !alive.ok()) return broken = fail(alive.error(), by.request, by.sequence);
+      return false;
+    case Answer::kTaken:
+      first.done = true;
+      sends.pop_front();
+      return true;
+    case Answer::kDeclined:
+      first.sends_elements = true;
+      return true;
+  }
+  return false;
+}
+
 // Receives arrived bytes, as far as a receive wants them. Returns whether anything moved.
 Result<bool> PointToPoint::Peer::pull(const Recv& by) {
   if (!broken.ok()) return broken;
   std::byte* place = nullptr;
   if (header_came()) {
     if (Status chosen = choose_target(by); !chosen.ok()) return broken = chosen;
-    place = target ? static_cast<std::byte*>(target->request.out) : coming.bytes.get();
+    if (is_undecided()) return pull_note(by);
+    if (target && target->lacks_memory()) return false;
+    place = target ? static_cast<std::byte*>(target->out) : coming.bytes.get();
   }
   const iovec buffer = header_came() ? iovec{place + payload_bytes, coming.size() - payload_bytes}
                                      : iovec{reinterpret_cast<std::byte*>(&coming.header) + header_bytes,
@@ -174,10 +241,41 @@ Result<bool> PointToPoint::Peer::pull(const Recv& by) {
   return true;
 }
 
+// Receives the note. A receive that cannot take it, or memory, declines it.
+Result<bool> PointToPoint::Peer::pull_note(const Recv& by) {
+  std::size_t got = 0;
+  if (note_bytes < note.size()) {
+    const iovec buffer{note.data() + note_bytes, note.size() - note_bytes};
+    auto result = link->try_recv({&buffer, 1});
+    if (!result.ok()) return broken = fail(result.error(), by.request, by.sequence);
+    got = *result;
+    note_bytes += got;
+    if (note_bytes < note.size()) return got > 0;
+  }
+  if (target && target->takes_notes) return got > 0;
+  TUTTI_TRY(answer(Answer::kDeclined, by));
+  return true;
+}
+
+Status PointToPoint::Peer::answer(Answer answer, const Recv& by) {
+  if (!broken.ok()) return broken;
+  const Answer decided = decide(*link->word(transport::Link::WordOf::kReceived), coming.header.sequence, answer);
+  if (decided != answer)
+    return broken = fail(Error{.code = Code::kAborted, .detail = "has cancelled the send of this message"}, by.request,
+                         by.sequence);
+  link->wake_peer();
+  if (answer == Answer::kTaken)
+    finish_message();
+  else
+    is_declined = true;
+  return {};
+}
+
 Status PointToPoint::Peer::read_header(const Recv& by) {
   const CallHeader& header = coming.header;
   CallHeader expected = header;
-  expected.magic = CallHeader::kMagic;
+  const bool is_noted = header.magic == CallHeader::kNoteMagic && link->word(transport::Link::WordOf::kReceived);
+  expected.magic = is_noted ? CallHeader::kNoteMagic : CallHeader::kMagic;
   expected.kind = Kind::kSend;
   expected.algorithm = Algorithm::kDirect;
   expected.sequence = messages_received + 1;
@@ -232,7 +330,8 @@ void PointToPoint::Peer::finish_message() {
     if (Recv* recv = first_posted(kept.back().header.tag)) take_kept(*recv);
   }
   coming = {};
-  header_bytes = payload_bytes = 0;
+  is_declined = false;
+  header_bytes = note_bytes = payload_bytes = 0;
 }
 
 // Gives the receive the oldest message in memory with its tag, if there is one.
@@ -245,10 +344,11 @@ void PointToPoint::Peer::take_kept(Recv& recv) {
     broken = same;
     return;
   }
-  if (at->size() > 0) std::memcpy(recv.request.out, at->bytes.get(), at->size());
   kept_bytes -= at->size();
+  recv.kept = std::move(*at);
   kept.erase(at);
-  recv.finish(*this);
+  posted.remove(&recv);
+  if (!recv.lacks_memory()) recv.put_into(recv.out);
 }
 
 std::string PointToPoint::Peer::kept_tags() const {
@@ -258,17 +358,26 @@ std::string PointToPoint::Peer::kept_tags() const {
   return (list.size() == 1 ? "tag " : "tags ") + ranks_text(list);
 }
 
-PointToPoint::Send::Send(Peer& to, const Request& what, std::uint64_t number)
-    : peer(to), request(what), sequence(number) {
-  header = header_of(request, Algorithm::kDirect, ++peer.messages_sent, peer.rank);
-  header.root = request.root;
-  header.tag = request.tag;
+PointToPoint::Send::Send(Peer& to, const Request& what, std::uint64_t number, const Note* note)
+    : peer(to),
+      request(what),
+      sequence(number),
+      has_note(note != nullptr),
+      elements(note ? nullptr : static_cast<const std::byte*>(what.in)) {
+  head.header = header_of(request, Algorithm::kDirect, ++peer.messages_sent, peer.rank);
+  head.header.root = request.root;
+  head.header.tag = request.tag;
+  if (note) head.header.magic = CallHeader::kNoteMagic, head.note = *note;
   peer.sends.push_back(this);
 }
 
 PointToPoint::Send::~Send() {
   if (done) return;
   std::erase(peer.sends, this);
+  if (awaits_answer()) {
+    (void)decide(*peer.link->word(transport::Link::WordOf::kSent), head.header.sequence, Answer::kWithdrawn);
+    peer.link->wake_peer();
+  }
   if (moved > 0 && peer.broken.ok()) {
     peer.broken = peer.fail(
         Error{.code = Code::kAborted, .detail = "got only the beginning of this message: the send was cancelled"},
@@ -284,8 +393,14 @@ Result<Progress> PointToPoint::Send::step() {
 
 void PointToPoint::Send::blockers(Blockers& blockers) const { peer.blockers(blockers, POLLOUT); }
 
-PointToPoint::Recv::Recv(PointToPoint& of, std::vector<Peer*> peers, const Request& what, std::uint64_t number)
-    : all(of), from(std::move(peers)), request(what), sequence(number) {
+PointToPoint::Recv::Recv(PointToPoint& of, std::vector<Peer*> peers, const Request& what, std::uint64_t number,
+                         bool notes)
+    : all(of),
+      from(std::move(peers)),
+      request(what),
+      sequence(number),
+      takes_notes(notes),
+      out(notes ? nullptr : what.out) {
   for (Peer* peer : from) peer->posted.push_back(this);
   const auto candidates = from;
   for (std::size_t i = 0, first = first_asked(); i < candidates.size() && from.size() == candidates.size() && !done;
@@ -326,8 +441,31 @@ std::size_t PointToPoint::Recv::first_asked() const {
   return at == from.end() ? 0 : std::size_t(at - from.begin());
 }
 
+NotedRecv::Arrived PointToPoint::Recv::arrived() const {
+  if (done || !lacks_memory() || from.size() != 1) return Arrived::kNothing;
+  if (kept.bytes) return Arrived::kElements;
+  const Peer& peer = *from.front();
+  if (peer.target != this || !peer.broken.ok()) return Arrived::kNothing;
+  if (!peer.is_undecided()) return Arrived::kElements;
+  return peer.note_bytes == peer.note.size() ? Arrived::kNote : Arrived::kNothing;
+}
+
+const Note& PointToPoint::Recv::note() const { return from.front()->note; }
+int PointToPoint::Recv::sender() const { return from.front()->rank; }
+Status PointToPoint::Recv::take() { return from.front()->answer(Answer::kTaken, *this); }
+Status PointToPoint::Recv::decline() { return from.front()->answer(Answer::kDeclined, *this); }
+
+void PointToPoint::Recv::put_into(void* memory) {
+  out = memory;
+  if (!kept.bytes) return;
+  if (kept.size() > 0) std::memcpy(out, kept.bytes.get(), kept.size());
+  kept.bytes.reset();
+  finish(*from.front());
+}
+
 Result<Progress> PointToPoint::Recv::step() {
   if (done) return Progress::kDone;
+  if (kept.bytes) return Progress::kBlocked;  // its memory is awaited
   if (from.size() == 1) {
     const bool moved = TUTTI_TRY(pull(*from.front()));
     return done ? Progress::kDone : moved ? Progress::kMoved : Progress::kBlocked;
@@ -380,23 +518,43 @@ PointToPoint::PointToPoint(std::span<transport::Link* const> links, std::functio
 
 PointToPoint::~PointToPoint() = default;
 
-std::unique_ptr<Operation> PointToPoint::make_send(const Request& request, std::uint64_t sequence) {
+PointToPoint::Peer& PointToPoint::peer_of(const Request& request, std::uint64_t sequence) const {
   TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ",
                 peers_.size(), " ranks");
-  return std::make_unique<Send>(*peers_[request.root], request, sequence);
+  return *peers_[std::size_t(request.root)];
+}
+
+std::unique_ptr<Operation> PointToPoint::make_send(const Request& request, std::uint64_t sequence) {
+  return std::make_unique<Send>(peer_of(request, sequence), request, sequence);
+}
+
+bool PointToPoint::carries_notes_to(int peer) const {
+  transport::Link* const link = peers_[std::size_t(peer)]->link;
+  return link && link->word(transport::Link::WordOf::kSent);
+}
+
+std::unique_ptr<NotedSend> PointToPoint::make_noted_send(const Request& request, std::uint64_t sequence,
+                                                         const Note& note) {
+  return std::make_unique<Send>(peer_of(request, sequence), request, sequence, &note);
 }
 
 std::unique_ptr<Operation> PointToPoint::make_recv(const Request& request, std::uint64_t sequence) {
+  return post(request, sequence, false);
+}
+std::unique_ptr<NotedRecv> PointToPoint::make_noted_recv(const Request& request, std::uint64_t sequence) {
+  return post(request, sequence, true);
+}
+
+std::unique_ptr<PointToPoint::Recv> PointToPoint::post(const Request& request, std::uint64_t sequence,
+                                                       bool takes_notes) {
   std::vector<Peer*> from;
   if (request.root == kAnySource) {
     for (const auto& peer : peers_)
       if (peer->link) from.push_back(peer.get());
   } else {
-    TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ",
-                  peers_.size(), " ranks");
-    from.push_back(peers_[request.root].get());
+    from.push_back(&peer_of(request, sequence));
   }
-  return std::make_unique<Recv>(*this, std::move(from), request, sequence);
+  return std::make_unique<Recv>(*this, std::move(from), request, sequence, takes_notes);
 }
 
 }  // namespace tutti::comm

@@ -4,6 +4,7 @@
 
 #include "tutti/base/deadline.h"
 #include "tutti/transport/inproc/inproc_link.h"
+#include "tutti/transport/shm/shm_link.h"
 
 namespace tutti::comm {
 namespace {
@@ -392,6 +393,172 @@ TEST(AnySource, AMessageOfAnotherTypeIsAMismatch) {
   const Status status = drive({recv.get()});
   ASSERT_FALSE(status.ok());
   EXPECT_THAT(to_string(status.error()), HasSubstr("this rank recv (f64[1], from any, tag 0)"));
+}
+
+// ---- notes ----
+
+// Ranks 0 and 1, over links in memory that both see. Rank 0 sends messages with notes.
+struct NotedPair {
+  NotedPair() {
+    transport::Link* const of_zero[] = {nullptr, first.get()};
+    transport::Link* const of_one[] = {second.get(), nullptr};
+    zero = std::make_unique<PointToPoint>(of_zero);
+    one = std::make_unique<PointToPoint>(of_one);
+  }
+  std::unique_ptr<transport::ShmLink> link(int side) {
+    const auto place = [this, side](std::size_t) -> Result<std::uint64_t> {
+      return std::uint64_t(side) * transport::ShmLink::kCapacity;
+    };
+    return std::make_unique<transport::ShmLink>(&control, side, rings.data(), rings.data(), place,
+                                                transport::Bell(&bells[1 - side], -1), &gone);
+  }
+  std::unique_ptr<NotedSend> send(std::size_t count, int tag) {
+    Note note{};
+    note[0] = std::byte(++sends);
+    return zero->make_noted_send({.kind = Kind::kSend, .dtype = DType::kI32, .root = 1, .tag = tag, .count = count},
+                                 sends, note);
+  }
+  std::unique_ptr<Operation> plain_send(const Ints& data, int tag) {
+    return zero->make_send(
+        {.kind = Kind::kSend, .dtype = DType::kI32, .root = 1, .tag = tag, .in = data.data(), .count = data.size()},
+        ++sends);
+  }
+  std::unique_ptr<NotedRecv> recv(std::size_t count, int tag, int from = 0) {
+    return one->make_noted_recv({.kind = Kind::kRecv, .dtype = DType::kI32, .root = from, .tag = tag, .count = count},
+                                ++recvs);
+  }
+  std::unique_ptr<Operation> plain_recv(Ints& data, int tag) {
+    return one->make_recv(
+        {.kind = Kind::kRecv, .dtype = DType::kI32, .root = 0, .tag = tag, .out = data.data(), .count = data.size()},
+        ++recvs);
+  }
+  transport::ShmLinkControl control{};
+  std::vector<std::byte> rings = std::vector<std::byte>(2 * transport::ShmLink::kCapacity);
+  transport::BellLine bells[2];
+  std::atomic<bool> gone{false};
+  std::unique_ptr<transport::ShmLink> first = link(0), second = link(1);
+  std::unique_ptr<PointToPoint> zero, one;
+  std::uint64_t sends = 0, recvs = 0;
+};
+
+using Arrived = NotedRecv::Arrived;
+
+TEST(Notes, ASendEndsWhenItsNoteIsTaken) {
+  NotedPair pair;
+  for (int i = 1; i <= 2; ++i) {
+    auto send = pair.send(5, 7);
+    auto recv = pair.recv(5, 7, i == 1 ? 0 : kAnySource);
+    EXPECT_FALSE(is_done(*send));
+    EXPECT_FALSE(is_done(*recv));
+    ASSERT_EQ(recv->arrived(), Arrived::kNote);
+    EXPECT_EQ(recv->note()[0], std::byte(i));
+    EXPECT_EQ(recv->sender(), 0);
+    EXPECT_FALSE(is_done(*send));
+    ASSERT_TRUE(recv->take().ok());
+    EXPECT_TRUE(is_done(*recv));
+    EXPECT_TRUE(is_done(*send));
+  }
+}
+
+TEST(Notes, ElementsFollowADeclinedNoteBeforeTheNextMessage) {
+  NotedPair pair;
+  const Ints large(100'000, 3), next{4};
+  Ints got(large.size()), got_next(1), got_large(large.size());
+  auto send = pair.send(large.size(), 7);
+  auto second = pair.plain_send(next, 7);
+  auto recv = pair.plain_recv(got, 7), recv_next = pair.plain_recv(got_next, 7);
+  EXPECT_FALSE(is_done(*second)) << "the note is not answered yet";
+  EXPECT_FALSE(is_done(*recv));
+  EXPECT_FALSE(is_done(*second));
+  ASSERT_TRUE(send->needs_elements());
+  send->give(large.data());
+  ASSERT_TRUE(drive({send.get(), second.get(), recv_next.get(), recv.get()}).ok());
+  EXPECT_EQ(got, large);
+  EXPECT_EQ(got_next, next);
+  // A receive that takes notes may decline, too.
+  auto third = pair.send(large.size(), 7);
+  auto noted = pair.recv(large.size(), 7);
+  EXPECT_FALSE(is_done(*third));
+  EXPECT_FALSE(is_done(*noted));
+  ASSERT_TRUE(noted->decline().ok());
+  EXPECT_EQ(noted->arrived(), Arrived::kElements);
+  EXPECT_FALSE(is_done(*third));
+  third->give(large.data());
+  noted->put_into(got_large.data());
+  ASSERT_TRUE(drive({third.get(), noted.get()}).ok());
+  EXPECT_EQ(got_large, large);
+}
+
+TEST(Notes, AMessageThatIsStoredIsDeclined) {
+  NotedPair pair;
+  const Ints large(100'000, 3), next{4};
+  Ints got(large.size()), got_next(1);
+  auto send = pair.send(large.size(), 1);
+  auto second = pair.plain_send(next, 2);
+  auto recv_next = pair.plain_recv(got_next, 2);
+  EXPECT_FALSE(is_done(*send));
+  EXPECT_FALSE(is_done(*recv_next));
+  EXPECT_FALSE(is_done(*send));
+  ASSERT_TRUE(send->needs_elements());
+  send->give(large.data());
+  ASSERT_TRUE(drive({send.get(), second.get(), recv_next.get()}).ok());
+  EXPECT_EQ(got_next, next);
+  auto recv = pair.recv(large.size(), 1);
+  EXPECT_FALSE(is_done(*recv));
+  ASSERT_EQ(recv->arrived(), Arrived::kElements);
+  recv->put_into(got.data());
+  EXPECT_TRUE(is_done(*recv));
+  EXPECT_EQ(got, large);
+}
+
+TEST(Notes, AReceiveTakesAMessageWithoutOne) {
+  NotedPair pair;
+  const Ints sent{1, 2, 3};
+  Ints got(3);
+  auto send = pair.plain_send(sent, 7);
+  auto recv = pair.recv(3, 7);
+  EXPECT_TRUE(is_done(*send));
+  EXPECT_FALSE(is_done(*recv));
+  ASSERT_EQ(recv->arrived(), Arrived::kElements);
+  recv->put_into(got.data());
+  EXPECT_TRUE(is_done(*recv));
+  EXPECT_EQ(got, sent);
+}
+
+TEST(Notes, ACancelledSendFailsTheReceiveThatHasCopied) {
+  NotedPair pair;
+  auto send = pair.send(5, 7);
+  auto recv = pair.recv(5, 7);
+  EXPECT_FALSE(is_done(*send));
+  EXPECT_FALSE(is_done(*recv));
+  ASSERT_EQ(recv->arrived(), Arrived::kNote);
+  send.reset();
+  const Status taken = recv->take();
+  ASSERT_FALSE(taken.ok());
+  EXPECT_EQ(to_string(taken.error()),
+            "Aborted: recv #1 (i32[5], from 0, tag 7): rank 0 at shm has cancelled the send of this message");
+}
+
+TEST(Notes, AMismatchShowsBothCalls) {
+  NotedPair pair;
+  auto send = pair.send(3, 7);
+  auto recv = pair.recv(2, 7);
+  const Status status = drive({send.get(), recv.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(
+      to_string(status.error()),
+      "Mismatch: recv #1 (i32[2], from 0, tag 7): rank 0 at shm called send (i32[3], to 1, tag 7), this rank recv "
+      "(i32[2], from 0, tag 7) (hint: a receive needs the type and count that were sent)");
+}
+
+TEST(Notes, ASendThatAwaitsAnAnswerNamesALostPeer) {
+  NotedPair pair;
+  auto send = pair.send(3, 7);
+  EXPECT_FALSE(is_done(*send));
+  pair.gone = true;
+  const Status status = drive({send.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(to_string(status.error()), "PeerLost: send #1 (i32[3], to 1, tag 7): rank 1 at shm has exited");
 }
 
 }  // namespace

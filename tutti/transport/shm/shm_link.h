@@ -17,6 +17,7 @@ struct ShmRing {
   std::atomic<std::uint64_t> place{0};              // offset of the ring in the sender's memory, plus one; 0: none yet
   std::atomic<std::uint64_t> capacity{0};           // bytes, a power of two; valid once `place` is
   alignas(128) std::atomic<std::uint64_t> read{0};  // by the receiver
+  std::atomic<std::uint64_t> word{0};               // Link::word(): by both
 };
 struct ShmLinkControl {
   ShmRing rings[2];  // rings[side] carries what `side` sends
@@ -40,6 +41,10 @@ class ShmLink final : public Link {
   std::size_t peek(std::span<std::byte> into) override;
   std::span<const std::byte> front() override;
   void drop(std::size_t bytes) override;
+  std::atomic<std::uint64_t>* word(WordOf which) override {
+    return which == WordOf::kSent ? &send_->word : &recv_->word;
+  }
+  void wake_peer() override { peer_bell_.ring(); }
   int poll_fd() const override { return -1; }
   std::string peer_address() const override { return "shm"; }
 
