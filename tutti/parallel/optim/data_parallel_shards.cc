@@ -2,8 +2,8 @@
 // new weights go to all ranks. Ranks of one host do that in each other's memory, between two barriers: after the first
 // every backward() is over, so weights may be written; after the second all weights are written.
 //
-// Stage 2 averages bucket by bucket. In shared memory the calling thread averages, between two barriers. Over links the
-// averages are in flight while backward() resumes.
+// Stage 2 averages bucket by bucket. In shared memory the calling thread averages, between two barriers. Over links and
+// on GPUs the averages are in flight while backward() resumes. So on GPUs stage 1 averages as stage 2 does.
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
@@ -31,6 +31,12 @@ constexpr std::size_t kBucketsOnTheirWay = 2;             // while backward() go
 bool is_over_links(const Group& group) {
   return group.plan_name(
              {.kind = Kind::kReduceScatter, .dtype = DType::kF32, .op = ReduceOp::kAvg, .count = 1 << 20}) != "direct";
+}
+
+bool is_on_gpus(const Reducer& reducer) {
+  const auto parameters = reducer.parameters();
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const auto& tensor) { return !tensor.device().is_cpu(); });
 }
 
 // For traces: "fc1.weight f32[1179648]".
@@ -81,7 +87,7 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
   void count_exposed(const Wait& wait);
 
   Reducer& reducer_;
-  const int stage_;
+  const int stage_;              // on GPUs 2
   const bool as_data_parallel_;  // averages by the calls that DataParallel would make
   const bool checks_;            // FiniteCheck::kInReduction
   Shards shards_;
@@ -100,10 +106,10 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
     : State(reducer.group(), GroupedRules(std::move(rule), std::move(options.groups), reducer.names()),
             {{"stage", std::to_string(options.stage)}, {"same_bits", options.same_bits ? "true" : "false"}}),
       reducer_(reducer),
-      stage_(options.stage),
+      stage_(options.stage == 1 && is_on_gpus(reducer) ? 2 : options.stage),
       as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),
       checks_(reducer.checks_in_reduction()) {
-  TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
+  TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", options.stage,
                 "; expected 1 or 2 (for 3 see FullySharded)");
   reducer_.attach_optimizer(*this);
   const auto parameters = reducer_.parameters();
@@ -254,9 +260,6 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
 
 void OfDataParallel::step() {
   if (steps_.empty()) return;
-  // A step that averages and checks shard by shard would wait for a GPU at each.
-  if (std::any_of(steps_.begin(), steps_.end(), [](const Shard* shard) { return !shard->weight.device().is_cpu(); }))
-    average();
   std::optional<PeerGradients> peers;
   bool barrier_at_end = false;
   count_exposed([&] {
