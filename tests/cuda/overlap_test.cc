@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/cuda/training.h"
+#include "tests/fakes/cuda/cudart.h"
 #include "tests/fakes/cuda/torch_device.h"
 #include "tutti/base/error.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
