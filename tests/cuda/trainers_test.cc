@@ -289,6 +289,12 @@ TEST(TrainersOnGpus, TrainImageHasTheLossesOfTheCpu) {
   });
 }
 
+TEST(TrainersOnGpus, TrainImageStopsAtALossThatIsNotANumber) {
+  expect_in_world(2, [](Group& world) {
+    expect_words(sentence_of([&] { train_images(world, "--device cuda --lr 1e30"); }), "the loss of step ");
+  });
+}
+
 // How often each name comes on the lane of this GPU.
 std::map<std::string, int> spans_of_gpu(const nlohmann::json& trace, int rank, const std::string& gpu) {
   std::map<std::string, int> spans;
