@@ -3,7 +3,8 @@
 // every backward() is over, so weights may be written; after the second all weights are written.
 //
 // Stage 2 averages bucket by bucket. In shared memory the calling thread averages, between two barriers. Over links and
-// on GPUs the averages are in flight while backward() resumes. So on GPUs stage 1 averages as stage 2 does.
+// on GPUs the averages are in flight while backward() resumes. So on GPUs stage 1 averages as stage 2 does, unless the
+// Reducer is not to overlap.
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
@@ -33,10 +34,11 @@ bool is_over_links(const Group& group) {
              {.kind = Kind::kReduceScatter, .dtype = DType::kF32, .op = ReduceOp::kAvg, .count = 1 << 20}) != "direct";
 }
 
-bool is_on_gpus(const Reducer& reducer) {
+int stage_of(int asked, const Reducer& reducer) {
   const auto parameters = reducer.parameters();
-  return std::any_of(parameters.begin(), parameters.end(),
-                     [](const auto& tensor) { return !tensor.device().is_cpu(); });
+  const bool on_gpus =
+      std::any_of(parameters.begin(), parameters.end(), [](const auto& tensor) { return !tensor.device().is_cpu(); });
+  return asked == 1 && on_gpus && reducer.options().overlap != Overlap::kOff ? 2 : asked;
 }
 
 // For traces: "fc1.weight f32[1179648]".
@@ -87,7 +89,7 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientConsumer {
   void count_exposed(const Wait& wait);
 
   Reducer& reducer_;
-  const int stage_;              // on GPUs 2
+  const int stage_;
   const bool as_data_parallel_;  // averages by the calls that DataParallel would make
   const bool checks_;            // FiniteCheck::kInReduction
   Shards shards_;
@@ -106,7 +108,7 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
     : State(reducer.group(), GroupedRules(std::move(rule), std::move(options.groups), reducer.names()),
             {{"stage", std::to_string(options.stage)}, {"same_bits", options.same_bits ? "true" : "false"}}),
       reducer_(reducer),
-      stage_(options.stage == 1 && is_on_gpus(reducer) ? 2 : options.stage),
+      stage_(stage_of(options.stage, reducer)),
       as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),
       checks_(reducer.checks_in_reduction()) {
   TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", options.stage,
@@ -260,6 +262,9 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
 
 void OfDataParallel::step() {
   if (steps_.empty()) return;
+  // A step on a GPU checks nothing, so all averages are checked before the first.
+  if (std::any_of(steps_.begin(), steps_.end(), [](const Shard* shard) { return !shard->weight.device().is_cpu(); }))
+    average();
   std::optional<PeerGradients> peers;
   bool barrier_at_end = false;
   count_exposed([&] {
