@@ -13,7 +13,6 @@ namespace {
 
 using dlrm::Options;
 
-constexpr const char* kQuantizedOnCpus = "drop one of the two: quantized MLPs compute on CPUs";
 constexpr const char* kPlansCpus = "drop one of the two: the planner knows MLPs on CPUs";
 constexpr const char* kLearnsNothing = "drop one of the two: inference learns nothing that could be saved";
 
@@ -126,9 +125,7 @@ OptionGroup testing(Options& o) {
         whole(o.training.test_batch, -1)},
        {"--test-num-workers", "N", "-1", "batches read ahead; -1: as in training",
         whole(o.data.test_workers, -1, 1024)},
-       {"--quantize-mlp-with-bit", "N", "32", "inference: 8, 16 or 32", bits(o.inference.mlp_bits, {"8", "16", "32"}),
-        excludes("--use-gpu", kQuantizedOnCpus) + excludes("--device cuda", kQuantizedOnCpus) +
-            excludes("--device auto", kQuantizedOnCpus)},
+       {"--quantize-mlp-with-bit", "N", "32", "inference: 8, 16 or 32", bits(o.inference.mlp_bits, {"8", "16", "32"})},
        {"--quantize-emb-with-bit", "N", "32", "inference: 4, 8 or 32", bits(o.inference.table_bits, {"4", "8", "32"}),
         excludes("--qr-flag", kPlainTablesOnly) + excludes("--md-flag", kPlainTablesOnly)},
        {"--mlperf-acc-threshold", "X", "0", "stop at this accuracy (0.789)", real(o.report.accuracy_threshold, 0, 1)},

@@ -14,11 +14,11 @@
 namespace tutti::test {
 namespace {
 
-// Steps that check and clip gradients: of a DataParallel, by an Optimizer (stage 0) or a ShardedOptimizer, ...
+// Steps that may check and clip gradients: of a DataParallel, by an Optimizer (stage 0) or a ShardedOptimizer, ...
 class StepsOfReplicas {
  public:
-  StepsOfReplicas(const Group& world, const nn::Sequential& net, FiniteCheck finite_check, int stage)
-      : ddp_(net, world, {.in_place_bytes = 256, .finite_check = finite_check}) {
+  StepsOfReplicas(const Group& world, const nn::Sequential& net, FiniteCheck finite_check, int stage, bool clips = true)
+      : ddp_(net, world, {.in_place_bytes = 256, .finite_check = finite_check}), clips_(clips) {
     if (stage == 0)
       whole_.emplace(*net, AdamWOptions{});
     else
@@ -32,13 +32,14 @@ class StepsOfReplicas {
 
  private:
   template <class Stepping>
-  static void step_by(Stepping& optimizer) {
-    optimizer.clip_grad_norm(0.01);
+  void step_by(Stepping& optimizer) const {
+    if (clips_) optimizer.clip_grad_norm(0.01);
     optimizer.step();
     optimizer.zero_grad();
   }
 
   DataParallel<nn::SequentialImpl> ddp_;
+  const bool clips_;
   std::optional<Optimizer> whole_;
   std::optional<ShardedOptimizer> sharded_;
 };
@@ -46,8 +47,9 @@ class StepsOfReplicas {
 // ... and of a FullySharded.
 class StepsOfShards {
  public:
-  StepsOfShards(const Group& world, const nn::Sequential& net, FiniteCheck finite_check, bool by_sharded_optimizer)
-      : model_(net, world, {.finite_check = finite_check}) {
+  StepsOfShards(const Group& world, const nn::Sequential& net, FiniteCheck finite_check, bool by_sharded_optimizer,
+                bool clips = true)
+      : model_(net, world, {.finite_check = finite_check}), clips_(clips) {
     if (by_sharded_optimizer)
       sharded_.emplace(model_, AdamWOptions{});
     else
@@ -57,11 +59,11 @@ class StepsOfShards {
     model_.forward(x).square().mean().backward();
     model_.finish();
     if (whole_) {
-      model_.clip_grad_norm(0.01);
+      if (clips_) model_.clip_grad_norm(0.01);
       whole_->step();
       model_.zero_grad();
     } else {
-      sharded_->clip_grad_norm(0.01);
+      if (clips_) sharded_->clip_grad_norm(0.01);
       sharded_->step();
       sharded_->zero_grad();
     }
@@ -69,6 +71,7 @@ class StepsOfShards {
 
  private:
   FullySharded<nn::SequentialImpl> model_;
+  const bool clips_;
   std::optional<Optimizer> whole_;
   std::optional<ShardedOptimizer> sharded_;
 };
@@ -141,6 +144,18 @@ TEST(TrainingOnGpus, TheHostWaitsAsOftenForLargeModelsAsForSmallOnes) {
             "FullySharded, FiniteCheck " + std::to_string(int(finite_check)) +
                 (by_sharded_optimizer ? ", ShardedOptimizer" : ", Optimizer"),
             [&](int layers) { return host_waits<StepsOfShards>(world, layers, finite_check, by_sharded_optimizer); });
+    // Steps that read no number of the GPU.
+    for (const int stage : {0, 1, 2})
+      check_waits(
+          "DataParallel without checks, stage " + std::to_string(stage),
+          [&](int layers) { return host_waits<StepsOfReplicas>(world, layers, FiniteCheck::kOff, stage, false); }, 0);
+    for (const bool by_sharded_optimizer : {false, true})
+      check_waits(
+          std::string("FullySharded without checks, ") + (by_sharded_optimizer ? "ShardedOptimizer" : "Optimizer"),
+          [&](int layers) {
+            return host_waits<StepsOfShards>(world, layers, FiniteCheck::kOff, by_sharded_optimizer, false);
+          },
+          0);
     for (const std::int64_t rank : {1, 2, 3})
       check_waits(
           "PowerSgd of rank " + std::to_string(rank),

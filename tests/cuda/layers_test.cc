@@ -178,9 +178,9 @@ TEST(LayersOnGpus, TheHostDoesNotWaitInLayersOfADividedVocabulary) {
     VocabParallelEmbedding layer(world, VocabParallelEmbeddingOptions{.words = 11, .columns = 6, .divisible = 1});
     layer->to(device);
     const at::Tensor ids = at::arange(8, at::kLong).to(device);
-    const std::uint64_t before = fake_cuda_host_waits(device.index());
+    const std::uint64_t before = host_waits_for(device.index());
     vocab_parallel_cross_entropy(world, layer->forward(ids), ids, {.words = 11}).sum().backward();
-    const std::uint64_t waits = fake_cuda_host_waits(device.index()) - before;
+    const std::uint64_t waits = host_waits_for(device.index()) - before;
     check(waits == 0, "the host waits ", waits, " times");
   });
 }

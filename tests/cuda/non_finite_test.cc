@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cuda/training.h"
@@ -45,9 +46,9 @@ TEST(TrainingOnGpus, AStepOfANaNLeavesAllWeightsAsTheyWere) {
       expect_words(sentence, "the weights are as they were");
       check_close(on_cpu(weights()), before, "weights", 0);
     };
-    for (const int stage : {1, 2}) {
+    for (const auto& [stage, overlap] : {std::pair(1, Overlap::kAuto), {1, Overlap::kOff}, {2, Overlap::kAuto}}) {
       nn::Sequential net = make_net(gpu_of(world));
-      DataParallel ddp(net, world, {.finite_check = FiniteCheck::kInReduction});
+      DataParallel ddp(net, world, {.overlap = overlap, .finite_check = FiniteCheck::kInReduction});
       ShardedOptimizer optimizer(ddp.reducer(), AdamWOptions{}, {.stage = stage});
       check_step(ddp, optimizer, [&] { return net->parameters(); });
     }

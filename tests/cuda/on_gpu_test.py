@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -148,6 +149,16 @@ for i in 1 2 3 4 5 6; do echo "iteration $i/ 100"; done
         step = self.fault("wait $rank; exit 137", r"rank 1 \(pid {pid}\) was killed")
         self.assertEqual(step["state"], "failed")
         self.assertIn("nothing like", step["why"])
+
+
+class Sources(unittest.TestCase):
+    def test_programs_that_run_on_real_gpus_use_nothing_of_the_double(self):
+        folder = ROOT / "tests/cuda"
+        calls = re.findall(r"^gpu_test\((.*?)LIBRARIES", (folder / "CMakeLists.txt").read_text(), re.M | re.S)
+        names = sorted(set(re.findall(r"\b\w+_test\.cc", " ".join(calls))))
+        self.assertIn("layers_test.cc", names)
+        for name in names:
+            self.assertNotRegex((folder / name).read_text(), r"fake_cuda_|fakes::", f"{name} does not link where LibTorch has GPUs")
 
 
 class DryRun(unittest.TestCase):

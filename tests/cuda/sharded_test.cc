@@ -33,10 +33,11 @@ Tensors train_sharded(const Group& world, at::Device device, const DataParallelO
 TEST(TrainingOnGpus, ShardedOptimizersStepAsOnTheCpu) {
   expect_in_world(
       [](Group& world) {
-        for (const std::size_t in_place_bytes : {0, 1 << 20})
+        for (const auto& [in_place_bytes, overlap] :
+             {std::pair(0, Overlap::kAuto), {1 << 20, Overlap::kAuto}, {1 << 20, Overlap::kOff}})
           for (const int stage : {1, 2})
             for (const double max_norm : {0.0, 0.05}) {
-              const DataParallelOptions options{.in_place_bytes = in_place_bytes};
+              const DataParallelOptions options{.in_place_bytes = std::size_t(in_place_bytes), .overlap = overlap};
               check_close(train_sharded(world, gpu_of(world), options, stage, max_norm),
                           train_sharded(world, kCpu, options, stage, max_norm),
                           "stage " + std::to_string(stage) + ", clipped to " + std::to_string(max_norm));

@@ -9,12 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "tests/fakes/cuda/cudart.h"
 #include "tests/harness/device_memory.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/env.h"
 #include "tutti/base/machine.h"
 #include "tutti/comm/collectives.h"
+#ifndef TUTTI_REAL_GPUS
+#include "tests/fakes/cuda/cudart.h"
+#endif
 
 namespace tutti::test {
 

@@ -108,7 +108,6 @@ TEST(TrainDlrm, MistakesGetASentenceAndExitCode2) {
           "--activation-function gelu is not supported: hidden layers are ReLU and the last one is a sigmoid");
   refused({"--save-onnx"}, "--save-onnx is not supported: there is no ONNX export");
   refused({"--use-gpu", "--device", "cpu"}, "--use-gpu and --device cpu were both given");
-  refused({"--use-gpu", "--quantize-mlp-with-bit", "8"}, "quantized MLPs compute on CPUs");
   refused({"--use-gpu", "--device", "auto"}, "--use-gpu and --device auto were both given");
   refused({"--num-batches", "1099511627776", "--mini-batch-size", "1099511627776"},
           "--num-batches 1099511627776 of 1099511627776 samples are more than can be counted");

@@ -232,6 +232,34 @@ std::atomic<std::uint64_t> host_waits[kMaxDevices];
 
 void count_host_wait() { ++host_waits[current_device]; }
 
+// Bytes that copies have written to each device.
+class Copied {
+ public:
+  void add(int device, std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_[device] += bytes;
+    more_.notify_all();
+  }
+  std::uint64_t to(int device) {
+    const std::lock_guard lock(mutex_);
+    return bytes_[device];
+  }
+  bool await(int device, std::uint64_t bytes, std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    return more_.wait_for(lock, limit, [&] { return bytes_[device] >= bytes; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable more_;
+  std::uint64_t bytes_[kMaxDevices] = {};
+};
+
+Copied& copied() {
+  static Copied* const all = new Copied;
+  return *all;
+}
+
 std::atomic<bool> lost[kMaxDevices];
 
 // What every use of the current device returns: 0 if it works.
@@ -268,6 +296,10 @@ void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data) {
 }
 void fake_cuda_await(void* stream) { stream_of(stream)->wait_for_all(); }
 std::uint64_t fake_cuda_host_waits(int device) { return host_waits[device]; }
+std::uint64_t fake_cuda_copied_to(int device) { return copied().to(device); }
+int fake_cuda_await_copied_to(int device, std::uint64_t bytes, int milliseconds) {
+  return copied().await(device, bytes, std::chrono::milliseconds(milliseconds));
+}
 int fake_cuda_device_of(const void* p) { return memory().device_of(p, 1); }
 int fake_cuda_is_pinned(const void* p) { return pinned().holds(p, 1); }
 void fake_cuda_lose(int device) { lost[device] = true; }
@@ -328,6 +360,7 @@ int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* st
       std::this_thread::sleep_for(std::chrono::milliseconds(number_from("FAKE_CUDA_READS_LATE", 0)));
     }
     std::memcpy(fake_cuda_bytes(to), fake_cuda_bytes(from), bytes);
+    if (const int device = memory().device_of(to, bytes); device >= 0) copied().add(device, bytes);
   });
   return 0;
 }

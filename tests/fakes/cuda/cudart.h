@@ -22,4 +22,9 @@ int fake_cuda_is_pinned(const void* pointer);
 int fake_cuda_open_handles();  // of memory of other processes
 // Calls so far that made the host wait for this device: synchronisations and blocking copies.
 std::uint64_t fake_cuda_host_waits(int device);
+// Bytes that asynchronous copies have written to this device so far: those of Tutti's calls, as LibTorch's double
+// copies by kernels.
+std::uint64_t fake_cuda_copied_to(int device);
+// Waits until they are at least `bytes`, at most so long. Returns whether they are.
+int fake_cuda_await_copied_to(int device, std::uint64_t bytes, int milliseconds);
 }

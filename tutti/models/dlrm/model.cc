@@ -8,10 +8,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <numeric>
+#include <thread>
 
+#include "tutti/base/deadline.h"
 #include "tutti/models/dlrm/initial_weights.h"
 #include "tutti/models/dlrm/interaction.h"
 #include "tutti/models/dlrm/mlp.h"
@@ -29,6 +33,8 @@ namespace {
 
 using autograd::AutogradContext;
 using autograd::variable_list;
+
+constexpr Duration kCopyPatience = std::chrono::minutes(10);
 
 std::string dimensions_text(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
 
@@ -95,12 +101,34 @@ struct DotNode {
   }
 };
 
+// Marks where copies from a GPU end. begin() and wait() may be called by different threads, one after the other.
+class CopiesFromGpu {
+ public:
+  // All copies are on the current stream.
+  void end(at::Device gpu) {
+    copied_.emplace(c10::DeviceType::CUDA);
+    copied_->record(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(gpu));
+  }
+  // Until the copies have ended; not at all if there were none.
+  void wait() const {
+    for (const auto deadline = Deadline::after(kCopyPatience); copied_ && !copied_->query();) {
+      if (deadline.expired()) throw Exception(deadline.error("gradients of pooled rows do not come from the GPU"));
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  std::optional<c10::Event> copied_;
+};
+
 // Pooled rows on their way to a GPU, in one copy that the host does not wait for. Their gradients come back in one
-// copy, the only one of a backward pass that the host waits for: it sends them to the ranks that have the rows.
+// copy. The thread that puts kernels on the stream does not wait for it, but goes on with the bottom MLP; the thread
+// that sends the gradients to the ranks with the rows does.
 struct RowsToGpu {
   static constexpr const char* kName = "the copy of pooled rows to a GPU";
   struct State {
     at::Device gpu;
+    std::shared_ptr<CopiesFromGpu> back;
     std::vector<std::vector<std::int64_t>> sizes{};
   };
 
@@ -120,12 +148,12 @@ struct RowsToGpu {
       if (gradient.defined()) flat.push_back(gradient.reshape({-1})), options = gradient.options();
     const at::Tensor packed = at::empty({count_of(state)}, options.device(at::kCPU).pinned_memory(true));
     variable_list parts = parts_of(state, packed);
-    if (flat.size() == parts.size()) {
-      packed.copy_(at::cat(flat));
-      return parts;
-    }
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      gradients[i].defined() ? void(parts[i].copy_(gradients[i])) : void(parts[i] = at::Tensor());
+    if (flat.size() == parts.size())
+      packed.copy_(at::cat(flat), /*non_blocking=*/true);
+    else
+      for (std::size_t i = 0; i < parts.size(); ++i)
+        gradients[i].defined() ? void(parts[i].copy_(gradients[i], true)) : void(parts[i] = at::Tensor());
+    state.back->end(state.gpu);
     return parts;
   }
 
@@ -146,6 +174,13 @@ struct RowsToGpu {
     return parts;
   }
 };
+
+variable_list on_gpu(at::Device gpu, const std::vector<at::Tensor>& rows) {
+  const auto back = std::make_shared<CopiesFromGpu>();
+  for (const at::Tensor& of_table : rows)
+    if (of_table.requires_grad()) of_table.register_hook([back](const at::Tensor&) { back->wait(); });
+  return autograd::apply_node<RowsToGpu>({gpu, back}, at::TensorList(rows));
+}
 
 // The interaction by ATen's operators.
 at::Tensor dot_by_operators(const DotShape& shape, const std::vector<at::Tensor>& vectors) {
@@ -325,7 +360,7 @@ std::vector<DenseTensor> Model::dense() const {
 }
 
 std::vector<at::Tensor> Model::vectors_of(std::vector<at::Tensor> rows) const {
-  if (!device_.is_cpu()) rows = autograd::apply_node<RowsToGpu>({device_}, at::TensorList(rows));
+  if (!device_.is_cpu()) rows = on_gpu(device_, rows);
   std::vector<at::Tensor> vectors;
   for (std::size_t i = 0; i < architecture_.features.size(); ++i) {
     const auto& feature = architecture_.features[i];
@@ -401,8 +436,6 @@ at::Tensor Model::predict(const ModelBatch& batch) {
 }
 
 void Model::quantise(int mlp_bits, int table_bits) {
-  TUTTI_REQUIRE(mlp_bits == 32 || device_.is_cpu(), "MLPs of ", mlp_bits,
-                " bits compute on the CPU, and this one is on ", device_.str());
   if (mlp_bits != 32) {
     small_bottom_ = std::make_unique<QuantisedMlp>(*dense_->module->bottom(), mlp_bits);
     small_top_ = std::make_unique<QuantisedMlp>(*dense_->module->top(), mlp_bits);

@@ -32,6 +32,17 @@ void multiply_row(const float* input, std::int64_t in, const std::int8_t* weight
   }
 }
 
+// multiply_row() of all samples, by operators of a GPU. Sums of whole numbers are exact in f64 too.
+at::Tensor multiply_rows(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& scales,
+                         const at::Tensor& sums) {
+  const auto low = input.amin({1}, true).clamp_max(0), high = input.amax({1}, true).clamp_min(0);
+  const auto step = at::where(high > low, (high - low) / kInputMost, at::ones_like(low));
+  const auto zero = (-low / step).round();
+  const auto rounded = ((input / step).round() + zero).clamp(0, kInputMost).to(at::kDouble);
+  const auto products = rounded.mm(weight.to(at::kDouble).t()) - zero.to(at::kDouble) * sums.to(at::kDouble);
+  return scales * step * products.to(at::kFloat);
+}
+
 }  // namespace
 
 QuantisedMlp::QuantisedMlp(const Mlp& mlp, int bits) : sigmoid_(mlp.sigmoid()), bits_(bits) {
@@ -57,6 +68,8 @@ at::Tensor QuantisedMlp::multiply(const Layer& layer, const at::Tensor& input) c
   if (bits_ == 16) return at::addmm(layer.bias, input, layer.weight.to(input.scalar_type()).t());
   const auto in = layer.weight.size(1), out = layer.weight.size(0);
   const auto real = input.to(at::kFloat).contiguous();
+  if (!real.device().is_cpu())
+    return multiply_rows(real, layer.weight, layer.scales, layer.sums).to(input.scalar_type()).add_(layer.bias);
   const auto result = at::empty({real.size(0), out}, at::kFloat);
   at::parallel_for(0, real.size(0), 8, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::uint8_t> rounded(std::size_t(in), 0);

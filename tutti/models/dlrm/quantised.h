@@ -11,7 +11,8 @@ namespace tutti::dlrm {
 
 // An MLP whose weights are kept in fewer bits. 16: halves, computed in the type of the input. 8: each row of a weight
 // has a scale of its own (its largest entry is 127), each sample's input is rounded to 256 steps between its least and
-// its largest entry, sums are of whole numbers. By sample, so the result does not depend on how a batch is divided.
+// its largest entry, sums are of whole numbers. By sample, so the result does not depend on how a batch is divided. On
+// the device of the MLP, whose sums of 8 bits are those of the CPU.
 class QuantisedMlp {
  public:
   QuantisedMlp(const Mlp& mlp, int bits);

@@ -291,18 +291,21 @@ class ImageTask final : public Task {
       const DeviceRegion region("forward", device_);
       loss = at::nll_loss(ddp_.forward(copied_to(batch->pictures, device_)), copied_to(batch->labels, device_));
     }
-    const double value = loss.item<double>();  // waits for a GPU
+    double value = 0;
+    if (device_.is_cpu()) refuse_nan(value = loss.item<double>());
     phases_.lap(&TrainingStep::forward);
-    refuse_nan(value);
     {
       const DeviceRegion region("backward", device_);
       weights_.scaled(share > 1 ? loss / share : loss).backward();
     }
     phases_.lap(&TrainingStep::backward);
+    // The host waits for a GPU here, which meanwhile has the kernels of backward() to run.
+    if (!device_.is_cpu()) refuse_nan(value = loss.item<double>());
     return value;
   }
 
-  // Before backward spreads it. A loss of products in f16 may overflow: then the step is skipped.
+  // Before it reaches a weight; on the CPU before backward spreads it. A loss of products in f16 may overflow: then the
+  // step is skipped.
   void refuse_nan(double loss) const {
     if (std::isfinite(loss) || computes_in_f16(options_)) return;
     Error error = loss_not_finite(world_, loss, fmt::format("step {}", progress_.steps), in_samples_of(world_),

@@ -13,7 +13,8 @@ namespace tutti {
 class CommHook;
 
 enum class Overlap {
-  kAuto,  // kOn between hosts, and where this rank's share of the cores is more than its compute threads; else kOff
+  kAuto,  // kOn between hosts, on GPUs, and where this rank's share of the cores is more than its compute threads; else
+          // kOff
   kOn,    // start a bucket's all_reduce as soon as its gradients are there; the engine thread drives it
   kOff,   // in finish(), on the calling thread
 };

@@ -119,8 +119,9 @@ void ShardedModule::State::enter(std::size_t block, bool in_backward) {
     order.push_back(block);
     runs_again = runs_again || in_backward;
   }
+  running.weights->begin_gather();
+  gather_beside(block, in_backward);  // before the wait, so that gathers follow one another without a gap
   running.weights->gather();
-  gather_beside(block, in_backward);
 }
 
 // The next blocks; in backward(), where a block runs again, those before.

@@ -2,8 +2,9 @@
 // new weights go to all ranks. Ranks of one host do that in each other's memory, between two barriers: after the first
 // every backward() is over, so weights may be written; after the second all weights are written.
 //
-// Stage 2 averages bucket by bucket. In shared memory the calling thread averages, between two barriers. Over links the
-// averages are in flight while backward() resumes.
+// Stage 2 averages bucket by bucket. In shared memory the calling thread averages, between two barriers. Over links and
+// on GPUs the averages are in flight while backward() resumes. So on GPUs stage 1 averages as stage 2 does, unless the
+// Reducer is not to overlap.
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
@@ -31,6 +32,13 @@ constexpr std::size_t kBucketsOnTheirWay = 2;             // while backward() go
 bool is_over_links(const Group& group) {
   return group.plan_name(
              {.kind = Kind::kReduceScatter, .dtype = DType::kF32, .op = ReduceOp::kAvg, .count = 1 << 20}) != "direct";
+}
+
+int stage_of(int asked, const Reducer& reducer) {
+  const auto parameters = reducer.parameters();
+  const bool on_gpus =
+      std::any_of(parameters.begin(), parameters.end(), [](const auto& tensor) { return !tensor.device().is_cpu(); });
+  return asked == 1 && on_gpus && reducer.options().overlap != Overlap::kOff ? 2 : asked;
 }
 
 // For traces: "fc1.weight f32[1179648]".
@@ -100,10 +108,10 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
     : State(reducer.group(), GroupedRules(std::move(rule), std::move(options.groups), reducer.names()),
             {{"stage", std::to_string(options.stage)}, {"same_bits", options.same_bits ? "true" : "false"}}),
       reducer_(reducer),
-      stage_(options.stage),
+      stage_(stage_of(options.stage, reducer)),
       as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),
       checks_(reducer.checks_in_reduction()) {
-  TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
+  TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", options.stage,
                 "; expected 1 or 2 (for 3 see FullySharded)");
   reducer_.attach_optimizer(*this);
   const auto parameters = reducer_.parameters();
@@ -254,7 +262,7 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
 
 void OfDataParallel::step() {
   if (steps_.empty()) return;
-  // A step that averages and checks shard by shard would wait for a GPU at each.
+  // A step on a GPU checks nothing, so all averages are checked before the first.
   if (std::any_of(steps_.begin(), steps_.end(), [](const Shard* shard) { return !shard->weight.device().is_cpu(); }))
     average();
   std::optional<PeerGradients> peers;

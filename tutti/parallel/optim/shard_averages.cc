@@ -84,6 +84,10 @@ void place_averages(Shard& shard, AveragesIn where) {
 PeerGradients::PeerGradients(const Group& group, std::span<Shard* const> shards) : ranks_(std::size_t(group.size())) {
   std::vector<std::span<std::byte>> buffers;
   for (const auto* shard : shards) buffers.push_back(host_bytes(shard->gradient));
+  if (std::none_of(shards.begin(), shards.end(), [](auto* shard) { return shard->gradient.device().is_cpu(); })) {
+    memory_.resize(shards.size() * ranks_);
+    return;  // the exchange would wait for the averages before it
+  }
   memory_ = peer_memory(group, buffers).or_throw();
 }
 

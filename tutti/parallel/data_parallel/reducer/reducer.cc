@@ -8,7 +8,8 @@
 //
 // When to launch is a question of cores. With a spare core per rank the engine thread reduces while backward computes
 // (kOn). With none the two would only take turns on one core, so everything is launched in finish(), on the calling
-// thread (kOff). Between hosts it is the wire that takes the time, while the engine thread sleeps: kOn.
+// thread (kOff). Between hosts it is the wire that takes the time, while the engine thread sleeps, and on a GPU
+// backward takes no core: kOn.
 //
 // A step ends in finish(), alike on every rank: buckets that are left, what features have to add, then the small
 // exchanges that options ask for (was a gradient not finite, which parameters were used).
@@ -75,7 +76,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     broadcast_values(group, tensors);
   }
   state.require_something_to_train();
-  const bool gains = group.nodes() > 1 || cores > at::get_num_threads();
+  const bool gains = group.nodes() > 1 || !on_cpu || cores > at::get_num_threads();
   state.overlap = options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && gains);
   state.launches_in_backward = state.overlap;
   if (group.size() > 1 && on_cpu && state.finite.checks_averages() && !options.hook && options.logical_ranks == 0)
