@@ -16,6 +16,7 @@
 #include "tutti/parallel/data_parallel/hooks/power_sgd.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/recompute.h"
+#include "tutti/tensor/module_state.h"
 
 namespace tutti::test {
 namespace {
