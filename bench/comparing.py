@@ -155,7 +155,7 @@ class Loads:
 class TwoHosts:
     """Two network namespaces of this machine joined by a cable, as root; gone at the end of `with`. Each has its share of the cores."""
 
-    LONGEST_PACKET = 32000  # bytes that the kernel hands down at once: half of the shaper's bucket
+    LONGEST_PACKET = 32000  # bytes that the kernel hands down at once; they fit into the shaper's bucket
 
     def __init__(self):
         self.names = [f"tutti-{os.getpid()}-{side}" for side in "ab"]
@@ -200,11 +200,11 @@ class TwoHosts:
         return self.on(host, ["taskset", "-c", ",".join(map(str, self.cores[host])), *command])
 
     def limit(self, mbit):
-        """The speed of the cable in both directions; 0: as it is. After a pause the bytes of a millisecond pass at once."""
+        """The speed of the cable in both directions; 0: as it is. After a pause one long packet passes at once."""
         for host in (0, 1):
             subprocess.run(self.on(host, ["tc", "qdisc", "del", "dev", "eth0", "root"]), capture_output=True, check=False)
             if mbit:
-                self.call(*self.on(host, ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{mbit}mbit", "burst", str(min(65536, max(8192, 125 * mbit))), "latency", "400ms"]))
+                self.call(*self.on(host, ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{mbit}mbit", "burst", str(min(65536, max(32768, 125 * mbit))), "latency", "400ms"]))
 
     def cut(self):
         """Whatever arrives is dropped, on both sides; nobody is told."""
