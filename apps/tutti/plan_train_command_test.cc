@@ -36,7 +36,7 @@ TEST(PlanTrain, PrintsTheSameAnswerTwiceWithAllItsParts) {
   EXPECT_EQ(plan_train(kGpt3).out, ended.out);
   for (const char* part : {"128 nodes of 8 devices", "tokens/s, MFU", "the step", "compute", "memory in GiB",
                            "the best plans", "time for memory", "other ways", "pipeline (pp=", "not taken",
-                           "no plan is faster", "--tensor-model-parallel-size"})
+                           "none of them is faster", "--tensor-model-parallel-size"})
     EXPECT_THAT(ended.out, HasSubstr(part));
 }
 
@@ -140,6 +140,19 @@ TEST(PlanTrain, ChecksAndCalibratesWithMeasuredRuns) {
   EXPECT_FALSE(std::ifstream(fitted).good());
   EXPECT_THAT(with({"--check", runs}).out, HasSubstr("no run ended, so there are no times to compare"));
   std::remove(runs.c_str());
+}
+
+TEST(PlanTrain, UtilizationIsThatOfDevicesWithTheirSpeed) {
+  const std::string path = ::testing::TempDir() + "plan_train_speed.toml";
+  const auto utilization = [&](const char* speed) {
+    std::ofstream(path) << "[[nodes]]\nmemory_gib = 80\nspeed = " << speed
+                        << "\n[device]\npeak_tflops = 100\nstream_gb_s = 1000\n";
+    const Ended ended = plan_train({"--model", "gpt2", "--cluster", path, "--global-batch", "8", "--json"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return double(nlohmann::json::parse(ended.out)["best"][0]["mfu"]);
+  };
+  EXPECT_NEAR(utilization("2"), utilization("1"), 1e-9);
+  std::remove(path.c_str());
 }
 
 TEST(PlanTrain, ReportsWhatIsMissingWhereNothingFits) {

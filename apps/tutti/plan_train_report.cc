@@ -36,7 +36,9 @@ double parameters_of(const TrainQuestion& question) {
 
 // Share of the published peak that the operations of the model reach. 0: the peak is not known.
 double model_utilization(const TrainQuestion& question, const RankedPlan& plan) {
-  const double peak = question.cluster.device.peak * plan.plan.devices();
+  double peak = 0;
+  for (const ClusterNodes& nodes : question.cluster.nodes)
+    peak += question.cluster.device.peak * nodes.count * nodes.devices * nodes.speed;
   return peak > 0 ? operations_per_unit(question) * units_per_second(question, plan) / peak : 0;
 }
 
@@ -159,7 +161,7 @@ std::string families_text(const TrainQuestion& question, const TrainingPlans& pl
 std::string refusals_text(const TrainingPlans& plans) {
   std::string text = fmt::format("\n{} compared, {} fit", counted(plans.compared, "plan"), plans.fitting);
   text += plans.best.empty() ? "\n"
-          : plans.is_proven  ? "; no plan is faster than the best one by this model\n"
+          : plans.is_proven  ? "; none of them is faster than the best one by this model\n"
                              : "; some pipelines were timed by closed form only\n";
   for (const auto& [reason, count] : plans.refusals) text += fmt::format("  {:>8} not taken: {}\n", count, reason);
   return text;

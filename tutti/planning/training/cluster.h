@@ -63,6 +63,8 @@ struct DeviceRates {
   std::vector<ProductTime> products{};
 };
 
+inline constexpr int kMostDevices = 1 << 20;  // of a cluster
+
 struct Cluster {
   std::string name;  // "a100-sxm", or of the machine that was measured
   std::vector<ClusterNodes> nodes;

@@ -22,7 +22,6 @@ namespace tutti {
 namespace {
 
 constexpr std::uint64_t kMostBytes = 64 << 20;
-constexpr int kMostDevices = 1 << 20;
 
 constexpr struct {
   const char* name;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <cstdint>
 
 namespace tutti::planning {
@@ -54,15 +53,17 @@ bool is_on_cores(const Cluster& cluster) {
                      [](const ClusterNodes& nodes) { return nodes.cores > 0; });
 }
 
-double slowness(const Cluster& cluster) {
+double slowness(const Cluster& cluster, const ClusterNodes& nodes) {
+  if (nodes.cores == 0) return 1 / nodes.speed;
   int measured = 0;  // devices of a node that were at work together when they were measured
   for (const ProductTime& product : cluster.device.products) measured = std::max(measured, product.busy);
-  double crowded = 1, speed = std::numeric_limits<double>::infinity();
-  for (const ClusterNodes& nodes : cluster.nodes) {
-    if (nodes.cores > 0) crowded = std::max(crowded, double(nodes.devices) / std::max(nodes.cores, measured));
-    speed = std::min(speed, nodes.speed);
-  }
-  return crowded / speed;
+  return std::max(1.0, double(nodes.devices) / std::max(nodes.cores, measured)) / nodes.speed;
+}
+
+double slowness(const Cluster& cluster) {
+  double most = 0;
+  for (const ClusterNodes& nodes : cluster.nodes) most = std::max(most, slowness(cluster, nodes));
+  return most;
 }
 
 double exposed_time(const Cluster& cluster, double transfer, double computation) {

@@ -25,9 +25,10 @@ bool is_on_cores(const Cluster& cluster);
 inline constexpr double kLastBucket = 25.0 * 1024 * 1024;
 inline constexpr double kUpdateKernels = 20;  // of an optimizer's step
 
-// Factor of all computations on the slowest device: by ClusterNodes::speed, and by the cores of a node where its
+// Factor of all computations on a device of these nodes: by ClusterNodes::speed, and by the cores of a node where its
 // devices outnumber them and were not measured together.
-double slowness(const Cluster& cluster);
+double slowness(const Cluster& cluster, const ClusterNodes& nodes);
+double slowness(const Cluster& cluster);  // of the slowest device
 // What is left of a transfer behind a computation: the rest of it, and a part of what is hidden.
 double exposed_time(const Cluster& cluster, double transfer, double computation);
 

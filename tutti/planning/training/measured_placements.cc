@@ -36,6 +36,8 @@ Status set_cell(MeasuredPlacement& run, const std::string& column, const std::st
     return {};
   }
   (column == "gbs" ? run.global_batch : run.devices) = TUTTI_TRY(size_in_cell(column, cell));
+  if (run.devices > kMostDevices)
+    return invalid_argument(fmt::format("{} devices, expected at most {}", run.devices, kMostDevices));
   return {};
 }
 

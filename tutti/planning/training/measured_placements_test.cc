@@ -66,6 +66,8 @@ TEST(MeasuredPlacements, RejectWrongTablesInOneSentence) {
             "InvalidArgument: runs.csv:2: there is no placement 'rowwise' (hint: did you mean row-wise?)");
   EXPECT_EQ(error_of("placement,step_s\nauto,1\n", {.name = "auto", .devices = 16}),
             "InvalidArgument: runs.csv:2: there is no global batch (hint: a column gbs, or --global-batch)");
+  EXPECT_EQ(error_of("placement,devices,step_s\nauto,1048577,1\n"),
+            "InvalidArgument: runs.csv:2: 1048577 devices, expected at most 1048576");
   EXPECT_EQ(error_of("placement,devices,step_s\nnetwork,1,1\n"),
             "InvalidArgument: runs.csv:2: placement network cannot be made for devices 1");
 }

@@ -40,9 +40,11 @@ Status check_run(MeasuredRun& run) {
   run.model = with_defaults(run.model);
   TUTTI_TRY(check(run.model));
   const ParallelPlan& plan = run.plan;
+  if (plan.devices() > kMostDevices)
+    return invalid_argument(fmt::format("tp x cp x pp x dp is above {} devices", kMostDevices));
   TUTTI_TRY(check(run.model, {plan.tensor, plan.pipeline, plan.chunks, plan.context, plan.sequence_parallel}));
   if (run.global_batch < 1) return invalid_argument("there is no global batch", "a column gbs, or --global-batch");
-  if (run.global_batch % (plan.data * plan.micro_batch) != 0)
+  if (run.global_batch % plan.batch_unit() != 0)
     return invalid_argument(fmt::format("a batch of {} cannot be divided by dp {} x mbs {}", run.global_batch,
                                         plan.data, plan.micro_batch));
   return as_result([&] {
@@ -66,9 +68,14 @@ std::vector<double> predictions(const std::vector<MeasuredRun>& runs, const Clus
   for (const MeasuredRun& run : runs) {
     const std::string group = group_of(run);
     auto found = models.find(group);
-    if (found == models.end())
-      found = models.try_emplace(group, run.model, with_devices(cluster, run.plan.devices()), runtime, run.global_batch)
-                  .first;
+    if (found == models.end()) {
+      const Cluster used = with_devices(cluster, run.plan.devices());
+      if (const Status status = check(used); !status.ok())
+        Status(invalid_argument(fmt::format("runs of {} devices: {}", used.devices(), status.error().detail),
+                                status.error().hint))
+            .or_throw();
+      found = models.try_emplace(group, run.model, used, runtime, run.global_batch).first;
+    }
     steps.push_back(exactly ? found->second.exact_step(run.plan) : found->second.bounds(run.plan).estimate);
   }
   return steps;

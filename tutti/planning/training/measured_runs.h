@@ -21,9 +21,9 @@ struct MeasuredRun {
 };
 
 // A table with commas, whose first line that is no comment (#) names the columns: tp, cp, pp, dp, mbs, sp, schedule,
-// chunks, zero, recompute, overlap (parts of a plan), gbs, hidden, heads, layers, seq, vocab, and step_s or step_ms, in
-// which "failed" is a run without a time. What the table lacks is that of `other`. Errors begin with `file` and the
-// line.
+// chunks, first, last, zero, recompute, overlap (parts of a plan), gbs, hidden, heads, layers, seq, vocab, devices, and
+// step_s or step_ms, in which "failed" is a run without a time. What the table lacks is that of `other`. Errors begin
+// with `file` and the line.
 Result<std::vector<MeasuredRun>> parse_measured_runs(std::string_view text, const std::string& file,
                                                      const MeasuredRun& other);
 

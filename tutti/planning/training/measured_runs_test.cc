@@ -70,6 +70,10 @@ TEST(MeasuredRuns, RejectWrongTablesInOneSentence) {
             "InvalidArgument: runs.csv:2: step_s needs a time above 0 or 'failed', not 'slow'");
   EXPECT_EQ(error_of("dp,mbs,step_s\n3,1,1\n"),
             "InvalidArgument: runs.csv:2: a batch of 64 cannot be divided by dp 3 x mbs 1");
+  EXPECT_EQ(error_of("dp,mbs,step_s\n1048576,1048576,1\n"),
+            "InvalidArgument: runs.csv:2: a batch of 64 cannot be divided by dp 1048576 x mbs 1048576");
+  EXPECT_EQ(error_of("dp,pp,step_s\n1048576,8,1\n"),
+            "InvalidArgument: runs.csv:2: tp x cp x pp x dp is above 1048576 devices");
   EXPECT_EQ(error_of("# nothing\n"), "InvalidArgument: runs.csv: there are no runs");
   EXPECT_EQ(error_of("tp,dp,tp,step_s\n1,1,2,1\n"), "InvalidArgument: runs.csv:1: there are two columns 'tp'");
   EXPECT_EQ(error_of("tp;dp;step_s\n1;1;1\n"),
@@ -115,6 +119,19 @@ TEST(MeasuredRuns, ArePredictedOnTheNodesOfTheClusterInTheirOrder) {
     const StepModel model(run.model, cluster_with(used), megatron_runtime(), run.global_batch);
     EXPECT_DOUBLE_EQ(predict(run, cluster_with({6, 2}), megatron_runtime()), model.exact_step(run.plan)) << text;
   }
+}
+
+TEST(MeasuredRuns, OfMoreNodesNeedANetworkBetweenThem) {
+  Cluster one = cluster_of_runs();
+  one.nodes[0].count = 1;
+  one.network.between = {};
+  MeasuredRun run = usual_run();
+  run.plan.data = 4;
+  EXPECT_GT(predict(run, one, megatron_runtime()), 0);
+  run.plan.data = 8;
+  const auto predicted = as_result([&] { return predict(run, one, megatron_runtime()); });
+  ASSERT_FALSE(predicted.ok());
+  EXPECT_EQ(predicted.error().detail, "runs of 8 devices: cluster runs has no bandwidth between nodes");
 }
 
 TEST(MeasuredRuns, CalibrateAClusterWithinBounds) {

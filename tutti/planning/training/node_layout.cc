@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "tutti/planning/training/device_time.h"
+
 namespace tutti::planning {
 namespace {
 
@@ -20,7 +22,7 @@ NodeLayout::NodeLayout(const Cluster& cluster) {
     most_ = std::max(most_, same.devices);
     least_ = least_ == 0 ? same.devices : std::min(least_, same.devices);
     for (int i = 0; i < same.count; ++i) node_of_.insert(node_of_.end(), std::size_t(same.devices), nodes++);
-    speeds_.insert(speeds_.end(), std::size_t(same.count), same.speed);
+    speeds_.insert(speeds_.end(), std::size_t(same.count), 1 / slowness(cluster, same));
   }
   const double least = speeds_.empty() ? 1 : *std::min_element(speeds_.begin(), speeds_.end());
   for (double& speed : speeds_) speed /= least;

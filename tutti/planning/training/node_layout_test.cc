@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "tutti/planning/training/device_time.h"
+
 namespace tutti::planning {
 namespace {
 
@@ -58,6 +60,20 @@ TEST(NodeLayouts, UnequalNodesCountTheGroupThatIsWorstOff) {
   EXPECT_EQ(layout.count(), 2);
   EXPECT_EQ(layout.least(), 4);
   EXPECT_EQ(layout.most(), 8);
+}
+
+// The second node computes half as fast as the first one, or its four devices share two cores.
+TEST(NodeLayouts, SpeedsCountTheCoresOfTheNode) {
+  Cluster cluster{.nodes = {{.count = 1, .devices = 4, .cores = 4}, {.count = 1, .devices = 4, .cores = 2}}};
+  EXPECT_EQ(slowness(cluster), 2);
+  EXPECT_EQ(NodeLayout(cluster).slowest(0, 4), 2);
+  EXPECT_EQ(NodeLayout(cluster).slowest(3, 2), 1);
+  cluster.nodes[0].speed = 0.5;
+  EXPECT_EQ(slowness(cluster), 2);
+  EXPECT_FALSE(NodeLayout(cluster).has_speeds());
+  cluster.nodes[0].speed = 0.25;
+  EXPECT_EQ(slowness(cluster), 4);
+  EXPECT_EQ(NodeLayout(cluster).slowest(4, 4), 2);
 }
 
 }  // namespace

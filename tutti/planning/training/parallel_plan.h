@@ -1,6 +1,9 @@
 #pragma once
 // How a training of a transformer is divided among devices, as a value: what the planner chooses.
+#include <algorithm>
 #include <compare>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,20 +40,26 @@ struct ParallelPlan {
   int recomputed_layers = 0;  // kFull: so many layers of each chunk; 0: all
   bool overlap_gradients = false;
 
-  int devices() const { return tensor * context * pipeline * data; }
+  // At most the largest int.
+  int devices() const {
+    return int(std::min(double(std::numeric_limits<int>::max()), double(tensor) * context * pipeline * data));
+  }
   // Ranks that average the gradients of a weight, and that ZeroStage divides among.
   int replicas() const { return context * data; }
   int stages() const { return pipeline * chunks; }
-  // Microbatches of a step on each replica; `global_batch` must be a multiple of data x micro_batch.
+  // The global batch must be a multiple of it.
+  std::int64_t batch_unit() const { return std::int64_t(data) * micro_batch; }
+  // Microbatches of a step on each replica.
   int microbatches(int global_batch) const { return global_batch / data / micro_batch; }
   auto operator<=>(const ParallelPlan&) const = default;
 };
 
 // "tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full". Axes of size 1 are omitted, but for
-// mbs, and so is a schedule of 1f1b. "recompute=2": two layers of each chunk.
+// mbs, and so is a schedule of 1f1b. "recompute=2": two layers of each chunk. "first=3,last=1": layers of the first and
+// the last stage.
 std::string to_string(const ParallelPlan& plan);
-// "first=3,last=1": layers of these stages; "even": like the other stages. Reads such a text, in any order. kUsage for an unknown key, with the nearest one, for a wrong
-// value, and for a key that is given twice.
+// Reads such a text, in any order; "first=even" and "last=even", too, for a stage with as many layers as the others.
+// kUsage for an unknown key, with the nearest one, for a wrong value, and for a key that is given twice.
 Result<ParallelPlan> parse_parallel_plan(std::string_view text);
 // Sets one part of such a text, as "tp=4" or "sp", in a plan.
 Status set_in_plan(ParallelPlan& plan, std::string_view part);

@@ -274,7 +274,7 @@ Result<RankedPlan> evaluate(const ReplicaModel& model, const Cluster& cluster, i
     return invalid_argument(
         fmt::format("plan {} is for {} devices, and there are {}", to_string(plan), plan.data, cluster.devices()),
         fmt::format("dp={}", cluster.devices()));
-  if (const int unit = plan.data * plan.micro_batch; global_batch % unit != 0)
+  if (const std::int64_t unit = plan.batch_unit(); global_batch % unit != 0)
     return invalid_argument(
         fmt::format("plan {} takes samples in multiples of {} (dp x mbs), and the global batch is {}", to_string(plan),
                     unit, global_batch));

@@ -270,11 +270,13 @@ Result<RankedPlan> evaluate(const TransformerConfig& model, const Cluster& clust
     return invalid_argument(
         fmt::format("plan {} is for {} devices, and there are {}", to_string(plan), plan.devices(), cluster.devices()),
         fmt::format("the product of tp, cp, pp and dp must be {}", cluster.devices()));
-  if (const int unit = plan.data * plan.micro_batch; global_batch % unit != 0)
+  if (const std::int64_t unit = plan.batch_unit(); global_batch % unit != 0)
     return invalid_argument(
         fmt::format("plan {} takes samples in multiples of {} (dp x mbs), and the global batch is {}", to_string(plan),
                     unit, global_batch),
-        fmt::format("a batch of {} or {}", std::max(1, global_batch / unit) * unit, (global_batch / unit + 1) * unit));
+        global_batch < unit
+            ? fmt::format("a smaller mbs, or a batch of {}", unit)
+            : fmt::format("a batch of {} or {}", global_batch / unit * unit, (global_batch / unit + 1) * unit));
   const int microbatches = plan.microbatches(global_batch);
   return as_result([&] {
     (void)stages_with_ends(model.layers, plan.stages(), plan.ends);

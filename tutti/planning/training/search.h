@@ -56,7 +56,8 @@ struct TrainingPlans {
   std::vector<PlanFamily> families;  // the fastest first, those that do not fit last
   std::int64_t compared = 0, fitting = 0;
   planning::Refusals refusals;
-  // No plan can be faster than best[0]: the lower bound of each one that was not timed exactly is above its time.
+  // None of the plans that were compared can be faster than best[0]: the lower bound of each one that was not timed
+  // exactly is above its time.
   bool is_proven = false;
 };
 

@@ -236,6 +236,16 @@ TEST(PlanTraining, RejectsClustersWithoutFigures) {
   EXPECT_EQ(error_of(cluster), "cluster small has nodes without devices");
 }
 
+// The product of dp and mbs is more than an int holds.
+TEST(PlanTraining, RejectsHugeMicrobatches) {
+  const TransformerConfig config =
+      with_defaults({.layers = 2, .hidden = 64, .heads = 4, .vocabulary = 256, .sequence_length = 32});
+  const auto plan = evaluate(config, small_cluster(512, 8, kGibibyte), 4096, megatron_runtime(),
+                             {.data = 4096, .micro_batch = 1 << 20});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().hint, "a smaller mbs, or a batch of 4294967296");
+}
+
 // 8 + 4 devices: a plan whose tensor groups stay on their nodes is found, and it is no faster than on 12 of one node.
 TEST(PlanTraining, TakesNodesOfDifferentSizes) {
   const TransformerConfig model =

@@ -165,7 +165,7 @@ struct StepModel::Costs {
     const bool parts = plan.tensor > 1 && (plan.sequence_parallel || runtime.splits_messages);
     const int crossing = nodes.crossing(plan.tensor * plan.context * plan.data, plan.pipeline);
     costs.message = message_time(cluster.network, crossing, parts ? whole / plan.tensor : whole);
-    costs.passing = costs.message - message_time(cluster.network, crossing, 0);
+    costs.passing = costs.message - (crossing == 0 ? cluster.network.inside : cluster.network.between).latency;
     if (parts && !plan.sequence_parallel)
       costs.message += collective_time(cluster.network, ClusterVerb::kAllGather, nodes.place(1, plan.tensor), whole);
   }

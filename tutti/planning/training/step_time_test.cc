@@ -170,6 +170,20 @@ TEST(Messages, ShareTheCardsWithTheRanksThatCrossNodesToo) {
   EXPECT_DOUBLE_EQ(message_time(network, 1, 1e9), 0.05);
 }
 
+// A sender that each message keeps busy for a second delays the next message; latency delays none. At the end two more
+// messages sum the gradients of the tied embedding.
+TEST(Messages, OfAPipelineQueueForWhatKeepsTheirSenderBusy) {
+  const auto step = [](ClusterLink link) {
+    Cluster cluster = a100(2);
+    cluster.nodes[0].devices = 2;
+    cluster.network.inside = link;
+    const StepModel model(gpt(4, 1024, 16), cluster, tutti_runtime(Precision::kF32), 16);
+    return model.exact_step({.pipeline = 2, .schedule = ScheduleKind::kFillDrain});
+  };
+  EXPECT_NEAR(step({.latency = 1, .bandwidth = 1e12}), 2 + 2, 1);
+  EXPECT_NEAR(step({.latency = 0, .bandwidth = 1e12, .overhead = 1}), 2 * 16 + 2, 1);
+}
+
 TEST(ProductTimes, ComeFromMeasuredProductsIfThereAreAny) {
   DeviceRates device{.peak = 1e12, .share = 0.5, .product_start = 1e-6, .stream_bandwidth = 1e11};
   EXPECT_DOUBLE_EQ(product_time(device, ProductKind::kForward, 1000, 1000, 1000, 1, 4, 1), 2e9 / 0.5e12 + 1e-6);

@@ -34,7 +34,7 @@ struct TrainingRuntime {
   bool splits_messages = true;      // each tensor rank sends its part; the receivers gather them
   bool hides_tensor_sums = true;    // sums of input gradients pass while gradients of weights are computed
   bool interleaves_evenly = false;  // interleaved schedules need a multiple of `pipeline` microbatches
-  bool gives_end_layers = false;    // the first and the last stage may have fewer layers than the others
+  bool gives_end_layers = false;    // the first and the last stage may have other numbers of layers
   double gather_share = 1;          // of the bandwidth, reached by gathers of sharded weights
   // With sharded weights: layers whose weights a rank has whole at once, and whose gradients.
   int whole_weights = 2, whole_gradients = 1;
