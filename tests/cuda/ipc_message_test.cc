@@ -89,6 +89,23 @@ TEST(CudaIpcMessage, FreedMemoryIsNotUsedAndClosed) {
   EXPECT_EQ(outcome_of(2, body, with_variable(1, "FAKE_CUDA_READS_LATE", "100")), "");
 }
 
+// The receiver of the second message does not read what its note says of the first.
+TEST(CudaIpcMessage, FreedMemoryIsClosedAfterAMessageThatWasStaged) {
+  const auto body = [](Group& world) {
+    exchange(world, 1);
+    if (world.rank() == 0) {
+      const Message message(world, 2, kLarge + 1000);
+      world.run(message.to(1)).or_throw();
+    } else {
+      std::vector<float> host(kLarge + 1000);
+      recv(world, std::span(host), 0);
+    }
+    for (int i = 2; i < 5; ++i) exchange(world, float(i), kLarge + std::size_t(i) * 1000);
+    check(open_handles() <= 1, "open, of five allocations that are freed: ", open_handles());
+  };
+  EXPECT_EQ(outcome_of(2, body), "");
+}
+
 // ---- where it is staged ----
 
 TEST(CudaIpcMessage, IsStagedIfEitherBufferIsOnTheHost) {

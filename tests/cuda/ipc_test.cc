@@ -71,6 +71,24 @@ TEST(FakeCudaIpc, HandlesAreAsStrictAsThoseOfCuda) {
   EXPECT_EQ(outcome_of(2, body), "");
 }
 
+TEST(FakeCudaMemory, AFreedBlockLeavesItsNeighboursAsTheyAre) {
+  const auto body = [](Group&) {
+    const std::vector<std::uint8_t> bytes(5000, 7);
+    std::vector<std::unique_ptr<DeviceMemory>> blocks;
+    for (int i = 0; i < 64; ++i) {  // at most positions in a page
+      blocks.push_back(std::make_unique<DeviceMemory>(0, bytes.size()));
+      blocks.back()->upload(bytes.data(), bytes.size(), stream_of(0));
+    }
+    std::vector<std::uint8_t> now(bytes.size());
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      blocks[i]->download(now.data(), now.size());
+      check(now == bytes, "block ", i, " has changed");
+      blocks[i].reset();
+    }
+  };
+  EXPECT_EQ(outcome_of(1, body), "");
+}
+
 // ---- order ----
 
 // A call has ended when no peer reads its input any longer.

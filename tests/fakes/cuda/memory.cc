@@ -31,6 +31,13 @@ std::byte* map(int protection, int flags, int file) {
   return static_cast<std::byte*>(at);
 }
 
+// The whole pages in a block: those at its ends hold other blocks too.
+void give_back_pages(void* bytes, std::size_t count) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes), first = up(begin, kPage),
+             end = (begin + count) / kPage * kPage;
+  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_REMOVE);
+}
+
 // Before the bytes of a block is its id; 0 once it is freed.
 std::atomic_ref<std::uint64_t> id_before(void* bytes) {
   return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(bytes) - sizeof(std::uint64_t)));
@@ -97,7 +104,7 @@ bool Memory::release(void* p) {
     std::memset(bytes_of(p), kPoison, found->second.bytes);
     exported_.emplace(found->second.bytes, found->first);
   } else {
-    ::madvise(bytes_of(p), found->second.bytes, MADV_REMOVE);
+    give_back_pages(bytes_of(p), found->second.bytes);
   }
   taken_[found->second.device] -= found->second.bytes;
   blocks_.erase(found);

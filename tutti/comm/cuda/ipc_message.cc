@@ -13,6 +13,7 @@
 // open, and learns from the notes of its peer what that has freed.
 #include "tutti/comm/cuda/ipc_message.h"
 
+#include <array>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -32,7 +33,9 @@ constexpr Duration kStreamsWait = std::chrono::milliseconds(10);
 
 struct MessageNote {
   MemoryNote memory;
-  std::uint64_t freed = 0;  // an allocation that the sender has freed, and the receiver may have open
+  // Allocations that the sender has freed, and the receiver may have open; 0: none. Two, because a message adds up to
+  // one, and those of declined notes are named again.
+  std::array<std::uint64_t, 2> freed{};
 };
 static_assert(sizeof(MessageNote) <= sizeof(comm::Note));
 
@@ -107,6 +110,8 @@ class IpcSend final : public IpcMessage {
       send_ = setup_.messages->send(on_host(request_), sequence_, note());
     }
     const comm::Progress progress = TUTTI_TRY(send_->step());
+    if (progress == comm::Progress::kDone)  // a receiver that declines may not have read the note
+      for (const std::uint64_t id : freed_) open_memory().close_freed(IpcPairs::kMine, id);
     if (!send_->needs_elements()) return progress;
     return stage([this](const Request& r, std::uint64_t) -> Result<std::unique_ptr<comm::Operation>> {
       send_->give(r.in);
@@ -114,10 +119,11 @@ class IpcSend final : public IpcMessage {
     });
   }
 
+  OpenMemory& open_memory() { return setup_.pairs->with(request_.root); }
+
   comm::Note note() {
-    OpenMemory& open = setup_.pairs->with(request_.root);
-    const MessageNote content{.memory = mine_, .freed = open.freed_here()};
-    open.close_freed(IpcPairs::kMine, content.freed);
+    for (std::uint64_t& id : freed_) id = open_memory().freed_here();
+    const MessageNote content{.memory = mine_, .freed = freed_};
     comm::Note note{};
     std::memcpy(note.data(), &content, sizeof content);
     return note;
@@ -127,6 +133,7 @@ class IpcSend final : public IpcMessage {
 
   const MemoryNote mine_;
   const std::uint64_t turn_;
+  std::array<std::uint64_t, 2> freed_{};   // MessageNote::freed
   std::unique_ptr<comm::NotedSend> send_;  // null: not started, or moved into the staged operation
 };
 
@@ -205,7 +212,7 @@ class IpcRecv final : public IpcMessage {
     MessageNote note;
     std::memcpy(&note, recv_->note().data(), sizeof note);
     OpenMemory& open = setup_.pairs->with(sender_);
-    open.close_freed(IpcPairs::kTheirs, note.freed);
+    for (const std::uint64_t id : note.freed) open.close_freed(IpcPairs::kTheirs, id);
     if (const int first = open.device_for(request_.device); first != request_.device)
       return Error{.code = Code::kUnsupported,
                    .detail = "the receive is on cuda:" + std::to_string(request_.device) +

@@ -101,7 +101,7 @@ struct DotNode {
   }
 };
 
-// Marks where copies from a GPU end. begin() and wait() may be called by different threads, one after the other.
+// Marks where copies from a GPU end. end() and wait() may be called by different threads, one after the other.
 class CopiesFromGpu {
  public:
   // All copies are on the current stream.

@@ -304,8 +304,8 @@ class ImageTask final : public Task {
     return value;
   }
 
-  // Before it reaches a weight; on the CPU before backward spreads it. A loss of products in f16 may overflow: then the
-  // step is skipped.
+  // Before this rank steps; on the CPU before backward() averages its gradients with those of other ranks. A loss of
+  // products in f16 may overflow: then the step is skipped.
   void refuse_nan(double loss) const {
     if (std::isfinite(loss) || computes_in_f16(options_)) return;
     Error error = loss_not_finite(world_, loss, fmt::format("step {}", progress_.steps), in_samples_of(world_),
