@@ -71,7 +71,7 @@ TEST(FakeCudaIpc, HandlesAreAsStrictAsThoseOfCuda) {
   EXPECT_EQ(outcome_of(2, body), "");
 }
 
-TEST(FakeCudaMemory, AFreedBlockLeavesItsNeighboursAsTheyAre) {
+TEST(FakeCudaMemory, AFreedBlockLeavesOthersAsTheyAre) {
   const auto body = [](Group&) {
     const std::vector<std::uint8_t> bytes(5000, 7);
     std::vector<std::unique_ptr<DeviceMemory>> blocks;
