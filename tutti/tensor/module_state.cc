@@ -23,21 +23,30 @@ bool has_packed_rows(const at::Tensor& tensor) {
          tensor.stride(0) >= tensor.numel() / tensor.size(0);
 }
 
+// On the CPU. Pinned where `like` is on a GPU: the driver stages copies to other memory. LibTorch keeps it for the next
+// rows.
+at::Tensor host_memory_for(const at::Tensor& like) {
+  return at::empty(like.sizes(), like.options().device(at::kCPU).pinned_memory(like.is_cuda()));
+}
+
+at::Tensor rows(const at::Tensor& tensor, std::uint64_t first, std::uint64_t count) {
+  const at::Tensor all = tensor.detach();
+  return all.dim() == 0 ? all : all.narrow(0, std::int64_t(first), std::int64_t(count));
+}
+
 RowSource rows_of(const at::Tensor& tensor) {
   return [tensor](std::uint64_t first, std::uint64_t count, std::byte* into) -> Status {
-    const auto part = tensor.dim() == 0 ? tensor : tensor.narrow(0, std::int64_t(first), std::int64_t(count));
-    const auto packed = part.detach().cpu().contiguous();
+    const at::Tensor part = rows(tensor, first, count);
+    const at::Tensor packed = part.is_cpu() ? part.contiguous() : host_memory_for(part).copy_(part);
     std::memcpy(into, packed.data_ptr(), std::size_t(packed.nbytes()));
     return {};
   };
 }
 
 RowSink into_rows_of(const at::Tensor& tensor) {
-  return [tensor](std::uint64_t first, std::uint64_t count, const std::byte* rows) -> Status {
-    const at::Tensor whole = tensor.detach();
-    const auto part = whole.dim() == 0 ? whole : whole.narrow(0, std::int64_t(first), std::int64_t(count));
-    const auto packed = at::empty(part.sizes(), part.options().device(at::kCPU));
-    std::memcpy(packed.data_ptr(), rows, std::size_t(packed.nbytes()));
+  return [tensor](std::uint64_t first, std::uint64_t count, const std::byte* data) -> Status {
+    const at::Tensor part = rows(tensor, first, count), packed = host_memory_for(part);
+    std::memcpy(packed.data_ptr(), data, std::size_t(packed.nbytes()));
     part.copy_(packed);
     return {};
   };
