@@ -23,7 +23,6 @@ devices = 4
 memory_gib = 15.5
 cores = 2
 speed = 0.75
-
 [network]
 cards = 8
 start_us = 20
