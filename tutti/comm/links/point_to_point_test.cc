@@ -406,7 +406,7 @@ struct NotedPair {
     one = std::make_unique<PointToPoint>(of_one);
   }
   std::unique_ptr<transport::ShmLink> link(int side) {
-    const auto place = [this, side](std::size_t) -> Result<std::uint64_t> {
+    const auto place = [side](std::size_t) -> Result<std::uint64_t> {
       return std::uint64_t(side) * transport::ShmLink::kCapacity;
     };
     return std::make_unique<transport::ShmLink>(&control, side, rings.data(), rings.data(), place,
