@@ -13,12 +13,14 @@ struct IpcHandle {  // cudaIpcMemHandle_t
   friend bool operator==(const IpcHandle&, const IpcHandle&) = default;
 };
 
+using DriverPointer = unsigned long long;  // CUdeviceptr
+
 struct IpcFunctions {
   int (*cudaIpcGetMemHandle)(IpcHandle* handle, void* memory);
   int (*cudaIpcOpenMemHandle)(void** memory, IpcHandle handle, unsigned flags);
   int (*cudaIpcCloseMemHandle)(void* memory);
-  int (*cuMemGetAddressRange)(std::uint64_t* base, std::size_t* bytes, std::uint64_t memory);
-  int (*cuPointerGetAttribute)(void* value, int attribute, std::uint64_t memory);
+  int (*cuMemGetAddressRange)(DriverPointer* base, std::size_t* bytes, DriverPointer memory);
+  int (*cuPointerGetAttribute)(void* value, int attribute, DriverPointer memory);
 };
 
 inline constexpr unsigned kEnablePeerAccess = 1;  // cudaIpcMemLazyEnablePeerAccess

@@ -37,11 +37,12 @@ Result<MemoryNote> OpenMemory::share(const void* memory) const {
   const Runtime& r = *TUTTI_TRY(runtime());
   MemoryNote note;
   note.is_shared = 1;
+  DriverPointer base = 0;
   std::size_t bytes = 0;
-  if (ipc.cuMemGetAddressRange(&note.base, &bytes, address(memory)) != 0 ||
-      ipc.cuPointerGetAttribute(&note.id, kBufferId, note.base) != 0)
+  if (ipc.cuMemGetAddressRange(&base, &bytes, address(memory)) != 0 ||
+      ipc.cuPointerGetAttribute(&note.id, kBufferId, base) != 0)
     return Error{.code = Code::kUnsupported, .detail = "CUDA does not know the allocation of the memory"};
-  note.bytes = bytes;
+  note.base = base, note.bytes = bytes;
   note.offset = address(memory) - note.base;
   for (const Entry& entry : entries_[std::size_t(rank_)])
     if (entry.note.base == note.base && entry.note.id == note.id) {
@@ -87,7 +88,8 @@ std::uint64_t OpenMemory::freed_here() {
   if (entries.empty() || !ipc.ok()) return 0;
   for (int i = 0; i < kLooks; ++i) {  // from the one that was used longest ago, as new ones come to the front
     const MemoryNote& note = std::prev(entries.end(), std::ptrdiff_t(1 + looked_at_++ % entries.size()))->note;
-    std::uint64_t base = 0, id = 0;
+    DriverPointer base = 0;
+    std::uint64_t id = 0;
     std::size_t bytes = 0;
     const bool is_there = (*ipc)->cuMemGetAddressRange(&base, &bytes, note.base) == 0 && base == note.base &&
                           (*ipc)->cuPointerGetAttribute(&id, kBufferId, base) == 0 && id == note.id;
