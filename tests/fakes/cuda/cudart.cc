@@ -24,6 +24,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -41,6 +42,7 @@
 #include <vector>
 
 #include "tests/fakes/cuda/memory.h"
+#include "tutti/comm/cuda/ipc_functions.h"
 
 namespace {
 
@@ -366,11 +368,16 @@ int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* st
 }
 // ---- IPC ----
 
-int cudaIpcGetMemHandle(IpcHandle* handle, void* p) {
+// By the type with which Tutti calls them, which UBSan compares.
+int cudaIpcGetMemHandle(tutti::cuda::IpcHandle* handle, void* p) {
   if (const int error = number_from("FAKE_CUDA_IPC_GET", 0)) return fail(error);
-  return memory().make_handle(p, *handle) ? 0 : fail(kInvalidValue);
+  IpcHandle made;
+  if (!memory().make_handle(p, made)) return fail(kInvalidValue);
+  *handle = std::bit_cast<tutti::cuda::IpcHandle>(made);
+  return 0;
 }
-int cudaIpcOpenMemHandle(void** p, IpcHandle handle, unsigned flags) {
+int cudaIpcOpenMemHandle(void** p, tutti::cuda::IpcHandle given, unsigned flags) {
+  const auto handle = std::bit_cast<IpcHandle>(given);
   if (const int error = number_from("FAKE_CUDA_IPC_OPEN", 0)) return fail(error);
   if (flags != 1) return fail(kInvalidValue);
   if (tutti::fakes::is_of_this_process(handle)) return fail(kInvalidContext);
