@@ -253,7 +253,8 @@ TEST(PretrainGptOptions, GridsThatDoNotDivideAreSentences) {
   EXPECT_THAT(refusal("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2 "
                       "--decoder-last-pipeline-num-layers 2",
                       4),
-              HasSubstr("the first and the last stage leave 0 of 4 layers to the other 2 stages"));
+              AllOf(HasSubstr("the first and the last stage leave 0 of 4 layers to the other 2 stages"),
+                    HasSubstr("| --decoder-first-pipeline-num-layers and")));
   EXPECT_THAT(
       refusal("--pipeline-model-parallel-size 2 --pipeline-schedule 1f1b --num-virtual-stages-per-pipeline-rank 2", 2),
       HasSubstr("2 chunks a rank, expected 1"));

@@ -31,7 +31,7 @@ of, and why other ways lose. docs/concepts/planner.md has the formulas.
 
 A plan is written as tp=4,sp,pp=2,schedule=interleaved,chunks=3,dp=8,mbs=2,zero=1,recompute=full,overlap. Axes of size 1
 may be omitted. recompute=2 recomputes two layers of each chunk. first=3,last=1 gives the first and the last stage these
-layers; without them all stages have as many.
+layers; otherwise stages are as even as possible.
 
 --model mlp, cnn and mlp:N-N-.. are classifiers, of which every rank has the whole: dp, mbs, zero and overlap are
 chosen, as train_image has them. --model dlrm is train_dlrm's: the placement of its tables is chosen, and --why, --fix

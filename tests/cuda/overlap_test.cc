@@ -48,7 +48,7 @@ std::uint64_t bytes_of(at::Device gpu, const Call& call) {
   return copied_to(gpu) - before;
 }
 
-// A block that puts what it is told on the stream: in forward() and in backward(), before the kernels of its Linear.
+// A Linear that runs a hook before its kernels, in forward() and in backward(). The hook puts work on the stream.
 struct Layer : nn::Module {
   Layer() : linear(register_module("linear", nn::Linear(nn::LinearOptions(kWidth, kWidth).bias(false)))) {}
   at::Tensor forward(const at::Tensor& x) {

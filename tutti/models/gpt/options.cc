@@ -132,7 +132,15 @@ Result<Options> for_world(Options options, int world) {
 
 std::vector<LayerRange> stages_of(const Options& options) {
   const auto& parallel = options.parallel;
-  return stages_with_ends(options.model.layers, parallel.grid.pipeline * parallel.chunks, parallel.end_layers);
+  const EndLayers& ends = parallel.end_layers;
+  try {
+    return stages_with_ends(options.model.layers, parallel.grid.pipeline * parallel.chunks, ends);
+  } catch (const Exception& failure) {
+    if (ends.is_even()) throw;
+    Error error = failure.error();
+    error.hint = "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers give these layers";
+    throw Exception(std::move(error));
+  }
 }
 
 std::vector<StageLayers> stages_of_rank(const Options& options, int pipeline_rank) {
