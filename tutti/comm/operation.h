@@ -61,6 +61,9 @@ class Operation {
   // Whether the order of the group's collectives no longer depends on this one: the rest happens on a GPU, in an order
   // of its own. Then the next collective starts beside it.
   virtual bool lets_next_start() const { return false; }
+  // Makes what is put on a stream of the GPU from now on run after the operation. False: the operation is not, or not
+  // yet, on a stream itself.
+  virtual bool hold(void* /*stream*/) const { return false; }
   // After kBlocked: adds what is awaited.
   virtual void blockers(Blockers& blockers) const = 0;
 };

@@ -4,6 +4,7 @@
 
 #include "tutti/base/thread.h"
 #include "tutti/comm/group/group_state.h"
+#include "tutti/comm/stream_calls.h"
 
 namespace tutti {
 
@@ -26,6 +27,13 @@ Work::Work(std::shared_ptr<comm::Submission> submission, std::shared_ptr<comm::G
 bool Work::done() const { return !pending_ || pending_->submission->done.load(std::memory_order_acquire); }
 
 Status Work::wait() const { return pending_ ? pending_->group->wait(*pending_->submission) : failed_; }
+
+Status Work::wait_on(void* stream) const {
+  if (!pending_) return failed_;
+  TUTTI_TRY(pending_->group->wait_on(*pending_->submission, stream));
+  if (!done()) comm::left_to_stream(pending_->group, pending_->submission);
+  return {};
+}
 
 std::optional<Status> Work::wait_for(Duration limit) const {
   return pending_ ? pending_->group->wait_for(*pending_->submission, limit) : failed_;

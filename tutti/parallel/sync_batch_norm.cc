@@ -12,6 +12,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/tensor_requests.h"
 
 namespace tutti {
 namespace {
@@ -58,7 +59,7 @@ Moments moments_of_all(const Group& group, const at::Tensor& x) {
     mine[2 * channels].fill_(count);
   }
   const auto all = at::empty({group.size(), 2 * channels + 1}, options);
-  all_gather(group, mine, all);
+  run_on_stream(group, tensor_requests::parts(group, Kind::kAllGather, mine, all, ReduceOp::kSum));
   Moments together{at::zeros({channels}, options), at::zeros({channels}, options)};
   const std::vector<double> counts = counts_of_all(group, all, count);
   for (int r = 0; r < group.size(); ++r) {
@@ -127,7 +128,7 @@ struct SyncBatchNormNode {
     // Of the batch of this rank first: these are the gradients of bias and weight, which DataParallel averages.
     const auto sums = at::stack({channel_sums(gradient), channel_sums(gradient * normal)});
     const auto mine = sums.clone();
-    all_reduce(call.group, sums, ReduceOp::kSum);
+    run_on_stream(call.group, tensor_requests::all_reduce(sums, ReduceOp::kSum));
     const auto means = (sums / call.count).to(type);
     auto of_input = (gradient - wide(means[0])).sub_(normal * wide(means[1])).mul_(wide(scale));
     if (weight.defined()) of_input.mul_(wide(weight.to(type)));

@@ -54,7 +54,7 @@ at::Tensor result_of(const PreparedCall& call) { return call.finish ? call.finis
 at::Tensor run(const VerbCall& verb, const at::Tensor& in) {
   if (!verb.pair.forward) return in;
   const PreparedCall call = verb.pair.forward(dense(in));
-  if (call.request) verb.group.run(request_of(call), verb.at).or_throw();
+  if (call.request) run_on_stream(verb.group, request_of(call), verb.at);
   return result_of(call);
 }
 
@@ -65,7 +65,7 @@ void submit(AsyncCall& async, PreparedCall call) {
   async.call = std::move(call);
 }
 at::Tensor result_of(AsyncCall& async) {
-  async.work.get();
+  async.work.get_on_stream();
   async.work = {};
   return result_of(std::exchange(async.call, {}));
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tutti/base/thread.h"
+#include "tutti/tensor/tensor_place.h"
 #include "tutti/tensor/tensor_requests.h"
 
 namespace tutti {
@@ -48,6 +49,23 @@ bool TensorWork::done() const {
   return !flight_ || std::visit([](const auto& one) { return one.done(); }, flight_->work);
 }
 Status TensorWork::wait() const { return flight_ ? flight_->wait() : Status(); }
+
+void TensorWork::get_on_stream() const {
+  if (!flight_) return;
+  const auto* const work = std::get_if<Work>(&flight_->work);
+  if (!work || !streams_are_shown() || !flight_->tensors.front().is_cuda()) return get();
+  work->wait_on(place_of(flight_->tensors.front()).stream).or_throw();
+  if (work->done()) return;
+  flight_->work = Work();
+  flight_->tensors.clear();
+}
+
+void run_on_stream(const Group& group, const Request& request, CallSite at) {
+  if (request.device == kHost || !streams_are_shown())
+    group.run(request, at).or_throw();
+  else
+    group.submit(request, at).wait_on(request.stream).or_throw();
+}
 
 void all_reduce(const Group& group, const at::Tensor& tensor, Reduction op, CallSite at) {
   group.run(tensor_requests::all_reduce(tensor, op), at).or_throw();

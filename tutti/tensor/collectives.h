@@ -34,11 +34,18 @@ class TensorWork {
   bool done() const;
   Status wait() const;
   void get() const { wait().or_throw(); }
+  // get() for what is put on the current stream of the tensors' device after this: as Work::wait_on(). A call that is
+  // left to the stream no longer keeps the tensors.
+  void get_on_stream() const;
 
  private:
   struct Flight;
   std::shared_ptr<Flight> flight_;
 };
+
+// Runs a call (of tensor_requests.h) whose results only kernels on the current stream read. Where NCCL carries it, the
+// host goes on at once (Work::wait_on()).
+void run_on_stream(const Group& group, const Request& request, CallSite at = CallSite::here());
 
 // In place, on every rank.
 void all_reduce(const Group& group, const at::Tensor& tensor, Reduction op = ReduceOp::kSum,

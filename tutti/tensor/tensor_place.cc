@@ -15,10 +15,13 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::minutes(10);
 
+template <class Stream>
+constexpr bool kShowsHandle = requires(const Stream& stream) { stream.native_handle(); };
+
 // A template, so that what this LibTorch lacks is not looked up.
 template <class Guard, class Stream>
 void* handle_of(const Guard& guard, const Stream& stream) {
-  if constexpr (requires { stream.native_handle(); }) {
+  if constexpr (kShowsHandle<Stream>) {
     return stream.native_handle();
   } else {
     for (const auto deadline = Deadline::after(kPatience); !guard.queryStream(stream);) {
@@ -30,6 +33,8 @@ void* handle_of(const Guard& guard, const Stream& stream) {
 }
 
 }  // namespace
+
+bool streams_are_shown() { return kShowsHandle<c10::Stream>; }
 
 TensorPlace place_of(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return {};

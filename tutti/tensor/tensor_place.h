@@ -18,5 +18,7 @@ struct TensorPlace {
 // Of a tensor on the CPU or on a GPU. A LibTorch that does not show its streams (before 2.6) is waited for here. Throws
 // after ten minutes.
 TensorPlace place_of(const at::Tensor& tensor);
+// Whether this LibTorch shows its streams.
+bool streams_are_shown();
 
 }  // namespace tutti

@@ -255,14 +255,18 @@ void CallQueue::enqueue(std::span<const std::shared_ptr<Submission>> submissions
 
 // The waiting thread drives the group while no other thread does, for a while; then it leaves that to the progress
 // thread. Until then the progress thread may sleep: to wake it after each turn, as unlock() does, would have the two
-// take turns on the core. Whether the call has ended.
-bool CallQueue::drive_until(const Submission& submission, Deadline deadline) {
+// take turns on the core. `reached()` is asked with the driver lock held. Whether it was true, or the call has ended.
+template <class Reached>
+bool CallQueue::drive_until(const Submission& submission, Deadline deadline, const Reached& reached) {
   Clock::time_point still_since{};
+  bool is_reached = false;
   waiting_.fetch_add(1);
-  for (int tries = 0; !submission.done.load(std::memory_order_acquire);) {
+  for (int tries = 0; !is_reached && !submission.done.load(std::memory_order_acquire);) {
     if (driver_.try_lock()) {
       const DriverUnlocker unlocker(driver_);
-      if (drive(now(), true)) {
+      const bool moved = drive(now(), true);
+      is_reached = reached();
+      if (moved || is_reached) {
         tries = 0;
         still_since = {};
         continue;
@@ -280,17 +284,25 @@ bool CallQueue::drive_until(const Submission& submission, Deadline deadline) {
   }
   waiting_.fetch_sub(1);
   if (!is_idle()) notify_progress_thread();
-  return submission.done.load(std::memory_order_acquire);
+  return is_reached || submission.done.load(std::memory_order_acquire);
 }
 
 Status CallQueue::wait(Submission& submission) {
-  if (!drive_until(submission, *submission.deadline)) submission.done.wait(false, std::memory_order_acquire);
+  if (!drive_until(submission, *submission.deadline, [] { return false; }))
+    submission.done.wait(false, std::memory_order_acquire);
   return submission.result;
+}
+
+Status CallQueue::wait_on(Submission& submission, void* stream) {
+  bool is_held = false;
+  drive_until(submission, *submission.deadline,
+              [&] { return is_held = submission.operation && submission.operation->hold(stream); });
+  return is_held ? Status() : wait(submission);
 }
 
 // Atomics have no wait with a limit.
 std::optional<Status> CallQueue::wait(Submission& submission, Deadline deadline) {
-  if (drive_until(submission, deadline)) return submission.result;
+  if (drive_until(submission, deadline, [] { return false; })) return submission.result;
   if (submission.ended().wait_until(deadline.at()) != std::future_status::ready) return {};
   return submission.result;
 }

@@ -169,6 +169,8 @@ class CallQueue {
   Status wait(Submission& submission);
   // wait(), but not beyond the deadline: none if the call has not ended by then.
   std::optional<Status> wait(Submission& submission, Deadline deadline);
+  // wait() for work that is put on `stream` after it: as Work::wait_on().
+  Status wait_on(Submission& submission, void* stream);
 
   // ---- The owner ----
   // No operation is stepped or started any more.
@@ -195,7 +197,8 @@ class CallQueue {
   enum class State : std::uint32_t { kRunning, kStopped, kEnded };
 
   bool lock_after_tries() TUTTI_TRY_ACQUIRE(true, driver_);
-  bool drive_until(const Submission& submission, Deadline deadline);
+  template <class Reached>
+  bool drive_until(const Submission& submission, Deadline deadline, const Reached& reached);
   bool is_running() const { return state_.load(std::memory_order_acquire) == State::kRunning; }
   bool drive(Clock::time_point time, bool collectives_too) TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
   void take_arrivals() TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);

@@ -50,6 +50,7 @@ class GroupState final : private CallQueue::Owner {
   std::optional<Status> wait_for(Submission& submission, Duration limit) {
     return queue_.wait(submission, Deadline::after(limit));
   }
+  Status wait_on(Submission& submission, void* stream) { return queue_.wait_on(submission, stream); }
   Status monitored_barrier(Duration limit);
   void abort(Error error);
   // Ends the group because an exception unwinds the caller while `submission` uses its buffers; returns when it no

@@ -13,6 +13,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/stream_calls.h"
 #include "tutti/parallel/data_parallel/precision/mixed_precision.h"
 #include "tutti/parallel/fully_sharded/block_parameters.h"
 #include "tutti/parallel/fully_sharded/fully_sharded_state.h"
@@ -171,6 +172,7 @@ void ShardedModule::State::finish() {
     running.ran = false;
     if (scale != 1 && running.weights->has_averages()) running.weights->scale_averages(1 / scale);
   }
+  await_stream_calls().or_throw();
   agree_on_gradients();
   finished = true;
   ++steps;

@@ -185,7 +185,7 @@ void ShardedBlock::begin_gather() {
 void ShardedBlock::gather() {
   if (empty() || gathered_) return;
   begin_gather();
-  gathering_->work.get();
+  gathering_->work.get_on_stream();
   put_memory(flat_, gathering_->memory);
   gathering_.reset();
   gathered_ = true;
@@ -193,7 +193,7 @@ void ShardedBlock::gather() {
 
 void ShardedBlock::release() {
   if (empty() || shared_) return;
-  if (gathering_) gathering_->work.get();
+  if (gathering_) gathering_->work.get_on_stream();
   gathering_.reset();
   if (gathered_) take_memory(flat_);
   gathered_ = false;
@@ -280,7 +280,7 @@ void ShardedBlock::begin_reduce() {
 
 void ShardedBlock::pass_on_reduce() {
   if (!reducing_ || reducing_->passed_on) return;
-  reducing_->work.get();
+  reducing_->work.get_on_stream();
   reducing_->packed = at::Tensor();
   reducing_->passed_on = true;
   if (groups_.replicas)
@@ -292,7 +292,7 @@ void ShardedBlock::pass_on_reduce() {
 void ShardedBlock::end_reduce() {
   if (!reducing_) return;
   if (!reducing_->passed_on) return pass_on_reduce(), end_reduce();
-  if (groups_.replicas) reducing_->work.get();
+  if (groups_.replicas) reducing_->work.get_on_stream();
   if (averages_.defined())
     averages_.add_(reducing_->part);
   else

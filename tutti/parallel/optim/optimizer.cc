@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "tutti/base/error.h"
+#include "tutti/comm/stream_calls.h"
 #include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/rule_state.h"
@@ -77,6 +78,7 @@ Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 
 void Optimizer::step() {
   const at::NoGradGuard no_grad;
+  await_stream_calls().or_throw();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor weight = parameters_[i].tensor.detach();
     at::Tensor gradient = parameters_[i].tensor.grad();

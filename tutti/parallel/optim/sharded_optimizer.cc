@@ -12,6 +12,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/stream_calls.h"
 #include "tutti/parallel/gradients/tensor_math.h"
 #include "tutti/parallel/optim/matrix_rule.h"
 #include "tutti/parallel/optim/sharded_state.h"
@@ -131,6 +132,7 @@ std::int64_t ShardedOptimizer::State::zero_averages() {
 
 void ShardedOptimizer::State::make_step() {
   finish();
+  await_stream_calls().or_throw();
   announce(Call::kStep);
   step_and_end();
   if (refused) throw Exception(*refused);

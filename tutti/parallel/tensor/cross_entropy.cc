@@ -22,6 +22,7 @@
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/tensor_bytes.h"
+#include "tutti/tensor/tensor_requests.h"
 
 namespace tutti {
 namespace {
@@ -120,7 +121,7 @@ struct CrossEntropyNode {
     at::Tensor all = numbers.unsqueeze(0);
     if (ranks > 1) {
       all = at::empty({ranks, 4, numbers.size(1)}, numbers.options());
-      all_gather(call.group, numbers, all);
+      run_on_stream(call.group, tensor_requests::parts(call.group, Kind::kAllGather, numbers, all, ReduceOp::kSum));
     }
     const at::Tensor largest = all.select(1, 0).amax(0);
     const at::Tensor sums = (all.select(1, 1) * (all.select(1, 0) - largest).exp()).sum(0);

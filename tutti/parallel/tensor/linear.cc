@@ -25,6 +25,7 @@
 #include "tutti/tensor/autograd_collectives.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/tensor_requests.h"
 #include "tutti/tensor/weight_gradients.h"
 
 namespace tutti {
@@ -70,7 +71,7 @@ struct LinearTransfer {
   at::Tensor result;
   TensorWork work = {};
   at::Tensor get() {
-    work.get();
+    work.get_on_stream();
     return result;
   }
 };
@@ -173,7 +174,7 @@ struct RowNode {
     if (layer.sequence_parallel) {
       out = part_of_summed_rows(layer.group, out);
     } else {
-      all_reduce(layer.group, out);
+      run_on_stream(layer.group, tensor_requests::all_reduce(out, ReduceOp::kSum));
     }
     if (bias) out.add_(for_product(*bias, out));
     return out;

@@ -17,6 +17,7 @@
 #include "tutti/parallel/tensor/rows.h"
 #include "tutti/tensor/autograd_node.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/tensor_requests.h"
 
 namespace tutti {
 namespace {
@@ -57,7 +58,7 @@ struct EmbeddingNode {
     out = out.view(sizes);
     if (ranks_of(lookup.group) == 1) return out;
     if (lookup.sequence_parallel) return part_of_summed_rows(lookup.group, out);
-    all_reduce(lookup.group, out);
+    run_on_stream(lookup.group, tensor_requests::all_reduce(out, ReduceOp::kSum));
     return out;
   }
 

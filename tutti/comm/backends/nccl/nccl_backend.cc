@@ -11,6 +11,7 @@
 //
 // An operation that is destroyed before its end waits until the GPU no longer uses the buffers. After an abort this
 // takes milliseconds. After five seconds it stops waiting, and a GPU that hangs may still write to them.
+#include <deque>
 #include <thread>
 #include <vector>
 
@@ -51,12 +52,15 @@ class Scratch {
   std::size_t size_ = 0;
 };
 
+class NcclOperation;
+
 // The state that the operations of a group share.
 struct Shared {
   const Api& api;
   const cuda::Runtime& cuda;
   Communicator& communicator;
   Scratch& scratch;
+  std::deque<const NcclOperation*>& on_stream;  // those that are on the stream, in its order
   int device, rank, size;
 };
 
@@ -78,6 +82,7 @@ class NcclOperation final : public Operation {
         std::this_thread::yield();
       }
     s_.cuda.cudaGetLastError();
+    if (!done_) std::erase(s_.on_stream, this);
   }
 
   Status begin() {
@@ -97,17 +102,28 @@ class NcclOperation final : public Operation {
                        [&](ncclComm_t comm) { return api_.ncclRedOpDestroy(op_, comm); }));
       TUTTI_TRY(ended_.record(stream_));
       enqueued_ = true;
+      s_.on_stream.push_back(this);
       return Progress::kMoved;
     }
+    if (s_.on_stream.front() != this) return Progress::kBlocked;
     const bool passed = TUTTI_TRY(ended_.has_passed());
     TUTTI_TRY(s_.communicator.is_settled());  // reports a failed call, past which a stream continues
     done_ = passed;
+    if (passed) s_.on_stream.pop_front();
     return passed ? Progress::kDone : Progress::kBlocked;
   }
 
   bool lets_next_start() const override { return enqueued_; }
 
+  bool hold(void* stream) const override {
+    if (!enqueued_) return false;
+    const cuda::OnDevice current(s_.cuda, s_.device);
+    return s_.cuda.check(s_.cuda.cudaStreamWaitEvent(stream, ended_.get(), 0), "order two streams").ok();
+  }
+
+  // Behind another call on the stream it waits for nothing of its own.
   void blockers(Blockers& blockers) const override {
+    if (enqueued_ && s_.on_stream.front() != this) return;
     blockers.carried = true;
     for (int r = 0; r < s_.size; ++r)
       if (r != s_.rank) blockers.ranks.push_back(r);
@@ -269,9 +285,9 @@ class NcclOperation final : public Operation {
 class NcclBackend final : public Backend {
  public:
   NcclBackend(const BackendSetup& setup, const Api& api, std::unique_ptr<Communicator> communicator)
-      : communicator_(std::move(communicator)), scratch_(*setup.cuda), shared_{api,       *setup.cuda,  *communicator_,
-                                                                               scratch_,  setup.device, setup.rank,
-                                                                               setup.size} {}
+      : communicator_(std::move(communicator)),
+        scratch_(*setup.cuda),
+        shared_{api, *setup.cuda, *communicator_, scratch_, on_stream_, setup.device, setup.rank, setup.size} {}
 
   Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t) override {
     const cuda::OnDevice current(shared_.cuda, shared_.device);
@@ -288,6 +304,7 @@ class NcclBackend final : public Backend {
  private:
   const std::unique_ptr<Communicator> communicator_;
   Scratch scratch_;
+  std::deque<const NcclOperation*> on_stream_;
   const Shared shared_;
 };
 

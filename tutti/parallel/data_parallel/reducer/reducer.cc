@@ -30,6 +30,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/stream_calls.h"
 #include "tutti/parallel/data_parallel/reducer/features/features.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/compute.h"
@@ -186,6 +187,7 @@ void Reducer::State::finish_step(Give give) {
   if (give == Give::kGradients) require_all_ready();
   while (next_bucket < buckets.size()) launch(buckets[next_bucket++], give);
   wait_for(buckets);
+  await_stream_calls().or_throw();
   for (const auto& feature : features) feature->on_finish(*this, give);
   finite.forget();
   if (finite.is_on() && (writes_back || finite.checks_own())) finite.decide(parameters, give);
