@@ -7,6 +7,7 @@
 
 #include "tests/cuda/worlds.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/stream_calls.h"
 
 namespace tutti::test {
 namespace {
@@ -108,6 +109,29 @@ TEST_P(CudaCalls, WaitForWhatStandsOnTheStream) {
     go.notify_all();
     work.get();
     check(x.now() == std::vector<float>({4, 6, 8}), "not the numbers that were written before the call");
+  });
+}
+
+// A stream that waits for calls runs what is put on it later after them. Where NCCL carries the calls, the host goes on
+// while what stands on the stream before them is still held back.
+TEST_P(CudaCalls, HoldTheStreamThatWaitsForThem) {
+  expect_all_well(2, [nccl = GetParam() == kNccl](Group& world) {
+    Numbers x(world, {1, 1, 1});
+    check(x.now() == std::vector<float>({1, 1, 1}), "uploaded");
+    std::atomic<bool> go{!nccl};
+    StreamGate gate(device_of(world), x.stream(), go);
+    x.write({2, 3, 4});
+    Work last;
+    for (int k = 0; k < 3; ++k) {
+      last = world.submit(x.all_reduce());
+      last.wait_on(x.stream()).or_throw();
+      check(last.done() == !nccl, nccl ? "the host waited" : "the call has no end on a stream, and goes on");
+    }
+    go = true;
+    go.notify_all();
+    check(x.now() == std::vector<float>({16, 24, 32}), "the stream did not wait for the calls");
+    await_stream_calls().or_throw();
+    check(last.done(), "a call that was left to the stream goes on");
   });
 }
 

@@ -1,9 +1,12 @@
 // NCCL that fails, hangs or never begins, ranks that die in the middle of its calls, and calls that differ.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <optional>
 #include <thread>
 
 #include "tests/cuda/worlds.h"
+#include "tutti/comm/stream_calls.h"
 
 namespace tutti::test {
 namespace {
@@ -73,6 +76,34 @@ TEST(NcclFaults, AnNcclErrorIsReported) {
       },
       with_gpus(kNccl, {{"FAKE_NCCL", "fail:1:2"}}));
   EXPECT_EQ(describe(outcomes), "");
+}
+
+// A rank learns of it by the call itself, or, where the call was left to the stream, before its next step. It is
+// reported once.
+TEST(NcclFaults, ACallThatWasLeftToAStreamIsReportedByTheNextAwait) {
+  const auto outcomes = run_processes(
+      3,
+      [](Group& world) {
+        const int device = device_of(world);
+        DeviceMemory memory(device, 4000);
+        Request request = all_reduce_of(world, memory, 1000);
+        request.stream = stream_of(device);
+        world.run(request).or_throw();
+        std::atomic<bool> go{false};
+        std::optional<StreamGate> gate;
+        if (world.rank() != 1) gate.emplace(device, request.stream, go);
+        kill_after_all(world, 1);
+        world.submit(request).wait_on(request.stream).or_throw();
+        go = true;
+        go.notify_all();
+        const std::string text = sentence_of([&] { await_stream_calls().or_throw(); });
+        expect_words(text, "PeerLost: all_reduce #2 (f32[1000], sum, cuda:");
+        expect_words(text, "rank 1 ");
+        await_stream_calls().or_throw();
+      },
+      with_gpus(kNccl));
+  EXPECT_EQ(outcomes[1].signal, SIGKILL);
+  for (const int r : {0, 2}) EXPECT_TRUE(outcomes[std::size_t(r)].ok()) << describe(outcomes);
 }
 
 TEST(NcclFaults, AnotherThreadAborts) {

@@ -19,6 +19,9 @@
 #include "tutti/base/error.h"
 #include "tutti/parallel/fully_sharded/fully_sharded.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/parallel/tensor/cross_entropy.h"
+#include "tutti/parallel/tensor/linear.h"
+#include "tutti/parallel/tensor/vocab_embedding.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compat.h"
 
@@ -142,6 +145,109 @@ TEST(TrainingOnGpus, BackwardIsLaunchedWithoutWaitingForTheGpu) {
     }
   });
 }
+
+#ifdef TUTTI_HAS_NCCL
+// What is in the middle of a pass: two layers that are divided over the ranks, the norm of the batches of all ranks,
+// words that are divided, and the weights of blocks.
+struct DividedModel : nn::Module {
+  DividedModel(const Group& world, bool sequence_parallel)
+      : words(register_module(
+            "words", VocabParallelEmbedding(world, VocabParallelEmbeddingOptions{.words = kWidth, .columns = kWidth}))),
+        up(register_module(
+            "up", ColumnParallelLinear(world, ColumnParallelLinearOptions{.in_features = kWidth,
+                                                                          .out_features = 2 * kWidth,
+                                                                          .sequence_parallel = sequence_parallel}))),
+        down(register_module(
+            "down", RowParallelLinear(world, RowParallelLinearOptions{.in_features = 2 * kWidth,
+                                                                      .out_features = kWidth,
+                                                                      .sequence_parallel = sequence_parallel}))),
+        group(world),
+        divides_sequence(sequence_parallel) {}
+  at::Tensor forward(const at::Tensor& ids) {
+    at::Tensor x = words->forward(ids);
+    if (divides_sequence) x = x.narrow(0, 0, x.size(0) / group.size());
+    const at::Tensor out = down->forward(up->forward(x).tanh());
+    return vocab_parallel_cross_entropy(group, out.reshape({-1, kWidth}).narrow(1, 0, kWidth / group.size()),
+                                        at::zeros({out.numel() / kWidth}, ids.options()), {.words = kWidth})
+        .mean();
+  }
+  VocabParallelEmbedding words;
+  ColumnParallelLinear up;
+  RowParallelLinear down;
+  Group group;
+  const bool divides_sequence;
+};
+
+// Passes of a model, launched while a kernel before them holds the stream.
+void expect_launched_while_held(const std::string& what, at::Device gpu, const std::function<at::Tensor()>& forward,
+                                const std::function<void()>& step) {
+  for (int k = 0; k < 3; ++k) {
+    std::promise<void> launched;
+    fakes::enqueue(fakes::current_stream(gpu), [what, ended = launched.get_future().share()] {
+      if (ended.wait_for(std::chrono::milliseconds(kPatience)) != std::future_status::ready)
+        throw Exception(Error{.code = Code::kTimeout, .detail = what + ": a pass waits for the GPU"});
+    });
+    forward().backward();
+    launched.set_value();
+    step();
+  }
+}
+
+TEST(TrainingOnGpus, CallsInThePassesAreLaunchedWithoutWaitingForTheGpu) {
+  const auto body = [](Group& world) {
+    const at::Device gpu = gpu_of(world);
+    const at::Tensor x = at::ones({4, kWidth}, gpu), ids = at::arange(4, at::kLong).to(gpu);
+    for (const bool sequence_parallel : {false, true}) {
+      DividedModel model(world, sequence_parallel);
+      model.to(gpu);
+      Optimizer optimizer(model, AdamWOptions{});
+      expect_launched_while_held(
+          sequence_parallel ? "sequence parallel layers" : "tensor parallel layers", gpu,
+          [&] { return model.forward(ids); }, [&] { optimizer.step(); });
+      on_cpu(model.parameters());
+    }
+    {
+      nn::Sequential net(nn::Linear(kWidth, kWidth), nn::BatchNorm1d(kWidth));
+      net->to(gpu);
+      const SyncedBatchNorms norms = sync_batch_norms(net.ptr(), world);
+      expect_launched_while_held(
+          "synchronised norms", gpu, [&] { return net->forward(x).square().mean(); }, [] {});
+      on_cpu(net->parameters());
+    }
+    Layers layers(gpu, 3);
+    FullySharded sharded(layers.net, world);
+    ShardedOptimizer optimizer(sharded, AdamWOptions{});
+    expect_launched_while_held(
+        "FullySharded", gpu, [&] { return sharded.forward(x).square().mean(); }, [&] { optimizer.step(); });
+    on_cpu({x});
+  };
+  expect_in_world(body, 2, kNccl);
+}
+
+// The step after the call that failed changes no weight.
+TEST(TrainingOnGpus, NoOptimizerStepsFromACallThatFailed) {
+  const auto body = [](Group& world) {
+    const at::Device gpu = gpu_of(world);
+    const at::Tensor ids = at::arange(4, at::kLong).to(gpu);
+    DividedModel model(world, false);
+    model.to(gpu);
+    Optimizer optimizer(model, AdamWOptions{});
+    model.forward(ids).backward();
+    optimizer.step();
+    const Tensors before = on_cpu(model.parameters());
+    const std::string text = sentence_of([&] {
+      for (int k = 0; k < 2; ++k) {
+        model.forward(ids).backward();
+        optimizer.step();
+      }
+    });
+    expect_words(text, "NCCL could not continue: unhandled system error");
+    check_close(on_cpu(model.parameters()), before, "weights", 0);
+  };
+  // In the second of passes with four calls.
+  EXPECT_EQ(describe(run_processes(2, body, with_gpus(kNccl, {{"FAKE_NCCL", "fail:1:6"}}))), "");
+}
+#endif
 #endif
 
 TEST(TrainingOnGpus, WeightsAreGatheredAndGradientsReducedBesideThePass) {

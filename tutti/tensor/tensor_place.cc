@@ -16,7 +16,9 @@ namespace {
 constexpr Duration kPatience = std::chrono::minutes(10);
 
 template <class Stream>
-constexpr bool kShowsHandle = requires(const Stream& stream) { stream.native_handle(); };
+constexpr bool kShowsHandle = requires(const Stream& stream) {
+  stream.native_handle();
+};
 
 // A template, so that what this LibTorch lacks is not looked up.
 template <class Guard, class Stream>

@@ -192,7 +192,7 @@ void OfDataParallel::average_packed() {
 }
 
 void OfDataParallel::end_oldest_bucket() {
-  on_their_way_.front().packed.get();
+  on_their_way_.front().packed.get_on_stream();
   for (auto& [shard, average] : on_their_way_.front().shards) {
     average.end(findings);
     shard->gradient = at::Tensor();

@@ -128,7 +128,7 @@ AverageByCollectives::AverageByCollectives(const Group& group, Shard& shard, Ave
 }
 
 void AverageByCollectives::end(GradientFindings& findings) {
-  for (const auto& work : works_) work.get();
+  for (const auto& work : works_) work.get_on_stream();
   const Shard& shard = *shard_;
   const auto keep = [&](const Run& run, const at::Tensor& average, SumOfSquares GradientFindings::*squares) {
     const at::Tensor from = of_run(shard.gradient, run);

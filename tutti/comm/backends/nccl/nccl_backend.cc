@@ -285,9 +285,9 @@ class NcclOperation final : public Operation {
 class NcclBackend final : public Backend {
  public:
   NcclBackend(const BackendSetup& setup, const Api& api, std::unique_ptr<Communicator> communicator)
-      : communicator_(std::move(communicator)),
-        scratch_(*setup.cuda),
-        shared_{api, *setup.cuda, *communicator_, scratch_, on_stream_, setup.device, setup.rank, setup.size} {}
+      : communicator_(std::move(communicator)), scratch_(*setup.cuda), shared_{api,        *setup.cuda, *communicator_,
+                                                                               scratch_,   on_stream_,  setup.device,
+                                                                               setup.rank, setup.size} {}
 
   Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t) override {
     const cuda::OnDevice current(shared_.cuda, shared_.device);
