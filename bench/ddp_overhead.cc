@@ -1,19 +1,21 @@
 // ddp_overhead: what DataParallel itself costs a step, beside the reduction: hooks, buckets, packing, bookkeeping.
 //
-//   ddp_overhead [ROUNDS]     prints microseconds a step and their share of the step, for the networks of train_image;
-//                             ends with 1 if that of cnn is 1 % or more
+//   ddp_overhead [ROUNDS [cuda]]     prints microseconds a step and their share of the step, for the networks of
+//                                    train_image; ends with 1 if that of cnn is 1 % or more on the CPU
 //
 // In a world of one nothing is reduced. A step of a real network varies by more than what is looked for, so its cost is
 // measured where nothing hides it: a loss that is the sum of all parameters needs next to no computing, and gives each
 // parameter a gradient of its own. Steps with and without DataParallel take turns, and the medians' difference is its
 // work. (Both in the same memory: the allocator is the same.) The step that it is a share of is that of the network,
-// with a batch of 64.
+// with a batch of 64. On a GPU these are times of the host, which launches kernels and waits for none of them.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/base/clock.h"
@@ -21,6 +23,7 @@
 #include "tutti/models/image/models.h"
 #include "tutti/parallel/data_parallel/data_parallel.h"
 #include "tutti/runtime/init.h"
+#include "tutti/tensor/rank_device.h"
 
 namespace {
 
@@ -29,6 +32,11 @@ double seconds_of(const Act& act) {
   const auto begin = tutti::now();
   act();
   return tutti::seconds_since(begin);
+}
+
+// Until the device has done what was launched.
+void await(at::Device device) {
+  if (device.is_cuda()) (void)at::zeros({1}, device).cpu();
 }
 
 at::Tensor sum_of(const std::vector<at::Tensor>& parameters) {
@@ -41,14 +49,15 @@ struct Cost {
   double own_seconds = 0, step_seconds = 0;
 };
 
-Cost measure(const tutti::Group& world, const std::string& network, int rounds) {
+Cost measure(const tutti::Group& world, const std::string& network, at::Device device, int rounds) {
   const auto model = tutti::make_image_model(network, 1);
+  model->to(device);
   const auto parameters = model->parameters();
   const auto forget = [&] {
     for (auto parameter : parameters) parameter.mutable_grad() = at::Tensor();
   };
-  const auto pictures = at::randn({64, 1, 28, 28});
-  const auto labels = at::zeros({64}, at::kLong);
+  const auto pictures = at::randn({64, 1, 28, 28}, device);
+  const auto labels = at::zeros({64}, at::TensorOptions(at::kLong).device(device));
   std::vector<double> steps, bare, wrapped;
   const tutti::Compute compute(world);
   tutti::DataParallel ddp(model, world);
@@ -66,7 +75,10 @@ Cost measure(const tutti::Group& world, const std::string& network, int rounds) 
   };
   for (int i = 0; i < rounds; ++i) {
     const bool warm = i >= 3;
-    const double with = seconds_of(run_wrapped), without = seconds_of(run_bare);
+    const double with = seconds_of(run_wrapped);
+    await(device);
+    const double without = seconds_of(run_bare);
+    await(device);
     if (!warm) continue;
     wrapped.push_back(with);
     bare.push_back(without);
@@ -76,6 +88,7 @@ Cost measure(const tutti::Group& world, const std::string& network, int rounds) 
       const auto pause = ddp.no_sync();
       forget();
       at::nll_loss(model->forward(pictures), labels).backward();
+      await(device);
     });
     if (i >= 2) steps.push_back(took);
   }
@@ -86,19 +99,22 @@ Cost measure(const tutti::Group& world, const std::string& network, int rounds) 
 
 int main(int argc, char** argv) {
   int rounds = 400;
-  if (argc > 2 || (argc == 2 && (std::from_chars(argv[1], argv[1] + std::strlen(argv[1]), rounds).ec != std::errc() ||
-                                 rounds < 10))) {
-    fmt::print(stderr, "usage: ddp_overhead [ROUNDS, at least 10]\n");
+  const bool has_rounds =
+      argc < 2 || std::from_chars(argv[1], argv[1] + std::strlen(argv[1]), rounds).ec == std::errc();
+  const std::string_view where = argc > 2 ? argv[2] : "cpu";
+  if (argc > 3 || !has_rounds || rounds < 10 || (where != "cpu" && where != "cuda")) {
+    fmt::print(stderr, "usage: ddp_overhead [ROUNDS, at least 10 [cpu or cuda]]\n");
     return 2;
   }
   const auto world = tutti::init();
+  const at::Device device = tutti::rank_device(world, std::string(where));
   double share_of_cnn = 0;
   for (const std::string network : {"cnn", "mlp"}) {
-    const auto cost = measure(world, network, rounds);
+    const auto cost = measure(world, network, device, rounds);
     const double share = 100 * cost.own_seconds / cost.step_seconds;
     fmt::print("{}: DataParallel's own work {:.1f} us a step, {:.3f} % of a step of {:.2f} ms\n", network,
                1e6 * cost.own_seconds, share, 1e3 * cost.step_seconds);
     if (network == "cnn") share_of_cnn = share;
   }
-  return share_of_cnn < 1 ? 0 : 1;
+  return device.is_cuda() || share_of_cnn < 1 ? 0 : 1;
 }

@@ -84,7 +84,7 @@ def configure_command(context):
 def build(context):
     runner = context.runner
     command, environment = configure_command(context)
-    targets = ["tutti", *TRAINERS, *TESTS, "gpu_conformance", "gpu_all_reduce"]
+    targets = ["tutti", *TRAINERS, *TESTS, "gpu_conformance", "gpu_all_reduce", "ddp_overhead"]
     if list(context.site.glob("nvidia/nccl/include/nccl.h")):
         targets.append("tutti_nccl")
     if "-DTUTTI_PYTHON=ON" in command:

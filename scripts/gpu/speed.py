@@ -4,6 +4,7 @@ The figures do not fail the part. The report has each ratio beside its target.
 """
 
 import json
+import re
 import statistics
 
 import machine
@@ -14,6 +15,7 @@ RANKS = 2
 COPY_TARGET = 0.8  # of copies: through pinned memory, of a staged all_reduce; within the GPU, of one by CUDA IPC
 TRAINING_TARGET = 1.0  # of PyTorch's tokens per second
 ALONE_TARGET = 0.98  # of those of PyTorch on one rank
+HOST_TIME_TARGET = 50  # microseconds of a step
 
 
 def lines_of_json(output):
@@ -127,6 +129,21 @@ def training(context, size):
     runner.run(f"GPT of {size} parameters", command, None, context.environment(), figures)
 
 
+def host_time(context):
+    """Host time of a DataParallel step outside of LibTorch."""
+
+    def figures(output):
+        found = dict(re.findall(r"^(\w+): DataParallel's own work ([-\d.]+) us", output, re.M))
+        if not found:
+            raise Failure("ddp_overhead printed no figure")
+        context.runner.report.content["figures"]["host_time_of_data_parallel_us"] = {
+            network: {"us": float(us), "target": HOST_TIME_TARGET, "met": float(us) < HOST_TIME_TARGET} for network, us in found.items()
+        }
+
+    command = [context.program("ddp_overhead"), 400, "cuda"]
+    context.runner.run("host time of DataParallel", command, 300, context.environment(CUDA_VISIBLE_DEVICES="0"), figures)
+
+
 def speed(context):
     copy = [context.python, machine.ROOT / "bench/peers/device_copy.py", "--bytes", ",".join(map(str, SIZES))]
 
@@ -138,5 +155,6 @@ def speed(context):
     context.runner.run("copies by one process", copy, 300, context.environment(CUDA_VISIBLE_DEVICES="0"), rates)
     all_reduce(context)
     nccl(context)
+    host_time(context)
     for size in ("17m", "350m"):
         training(context, size)
