@@ -1,4 +1,5 @@
-// How often the host waits for the GPU in a step: as often for a model of many layers as for one of few.
+// How often a call of CUDA makes the host wait in a step: as often for a model of many layers as for one of few. Waits
+// for calls of a group are not among them: overlap_test.cc has those.
 #include <gtest/gtest.h>
 
 #include <cstdint>
