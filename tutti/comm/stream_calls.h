@@ -1,6 +1,6 @@
 #pragma once
-// Calls that Work::wait_on() left to a stream: the GPU has still to carry them out when the host goes on. They are
-// kept until they have ended, of all groups of the process. Threads: any.
+// Calls that Work::wait_on() left to a stream: the host continues before the GPU has carried them out. Those of all
+// groups of the process are kept here until they have ended. Threads: any.
 #include <memory>
 
 #include "tutti/base/error.h"
@@ -14,7 +14,7 @@ void left_to_stream(const std::shared_ptr<GroupState>& group, std::shared_ptr<Su
 }  // namespace comm
 
 // Waits on the host until all of them have ended. Returns the first error: kernels behind a call that failed have read
-// numbers that nobody sent. Optimizers call this before a step.
+// numbers that no rank sent. Optimizers call this before a step.
 Status await_stream_calls();
 
 }  // namespace tutti

@@ -34,7 +34,7 @@ class Work {
   // wait(), but at most `limit`: none if the operation has not ended by then. It goes on, and may be waited for again.
   std::optional<Status> wait_for(Duration limit) const;
   // Waits for work that is put on `stream`, a cudaStream_t of the call's device, after this. Where NCCL carries the
-  // call, the stream waits, and the host goes on. Then an error comes from await_stream_calls() (comm/stream_calls.h)
+  // call, the stream waits, and the host continues. Then an error comes from await_stream_calls() (comm/stream_calls.h)
   // and from every later call of the group, and the buffers must not be freed but in the order of the stream. Other
   // calls are waited for on the host, as wait() does.
   Status wait_on(void* stream) const;

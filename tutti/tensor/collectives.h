@@ -44,7 +44,7 @@ class TensorWork {
 };
 
 // Runs a call (of tensor_requests.h) whose results only kernels on the current stream read. Where NCCL carries it, the
-// host goes on at once (Work::wait_on()).
+// host continues at once (Work::wait_on()).
 void run_on_stream(const Group& group, const Request& request, CallSite at = CallSite::here());
 
 // In place, on every rank.
