@@ -255,8 +255,8 @@ TEST(TrainingOnGpus, NoOptimizerStepsFromACallThatFailed) {
     expect_words(text, "unhandled system error (told by the double)");
     check_close(on_cpu(model.parameters()), before, "weights", 0);
   };
-  // In the second of passes with four calls.
-  EXPECT_EQ(describe(run_processes(2, body, with_gpus(kNccl, {{"FAKE_NCCL", "fail:1:6"}}))), "");
+  // The last call of the second pass: a pass makes four.
+  EXPECT_EQ(describe(run_processes(2, body, with_gpus(kNccl, {{"FAKE_NCCL", "fail:1:8"}}))), "");
 }
 #endif
 #endif
