@@ -117,7 +117,7 @@ class Stream {
   // For acts: waits for another stream, and runs what may wait for anything.
   void wait_for(Stream& other, std::uint64_t number) {
     std::unique_lock lock(mutex());
-    awaited_ = &other;
+    awaited_ = &other, awaited_number_ = number;
     other.demand_locked(number);
     changed().wait(lock, [&] { return other.done_ >= number; });
     awaited_ = nullptr;
@@ -151,7 +151,8 @@ class Stream {
     may_wait_ = value;
     changed().notify_all();
   }
-  bool is_stuck() const { return may_wait_ || (awaited_ && awaited_->is_stuck()); }
+  // What has been reached, though this thread has not woken up since, is not waited for.
+  bool is_stuck() const { return may_wait_ || (awaited_ && awaited_->done_ < awaited_number_ && awaited_->is_stuck()); }
   std::uint64_t pushed() {
     const std::lock_guard lock(mutex());
     return pushed_;
@@ -175,6 +176,7 @@ class Stream {
   std::uint64_t pushed_ = 0, done_ = 0, demanded_ = 0;
   bool ending_ = false, may_wait_ = false;
   const Stream* awaited_ = nullptr;
+  std::uint64_t awaited_number_ = 0;
 };
 
 using StreamHandle = std::shared_ptr<Stream>;
