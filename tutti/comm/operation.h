@@ -22,13 +22,14 @@ struct Blockers {
   bool needs_bell = false;  // whether any of them is in shared memory and will ring this rank's bell
   bool on_device = false;   // waits for work on a GPU, perhaps what the caller put on its stream before
   bool much = false;        // enough data is in flight that polling again now will find some
+  bool in_turn = false;     // runs on the GPU behind another operation of the group, which says what it waits for
   bool carried = false;     // by another library (comm/backends): a rank that has left may have done its part
   Duration look_again{};  // 0: progress rings the bell or makes a descriptor ready. Else it has to be polled this often
 
   void clear() {
     fds.clear();
     ranks.clear();
-    needs_bell = on_device = much = carried = false;
+    needs_bell = on_device = much = in_turn = carried = false;
     look_again = {};
   }
   // For `events`, POLLIN or POLLOUT or both, of a blocked link to `rank` of the group, from which `bytes` are awaited.

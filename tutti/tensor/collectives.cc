@@ -53,7 +53,7 @@ Status TensorWork::wait() const { return flight_ ? flight_->wait() : Status(); }
 void TensorWork::get_on_stream() const {
   if (!flight_) return;
   const auto* const work = std::get_if<Work>(&flight_->work);
-  if (!work || !streams_are_shown() || !flight_->tensors.front().is_cuda()) return get();
+  if (!work || !streams_are_shown() || flight_->tensors.empty() || !flight_->tensors.front().is_cuda()) return get();
   work->wait_on(place_of(flight_->tensors.front()).stream).or_throw();
   if (work->done()) return;
   flight_->work = Work();

@@ -183,6 +183,7 @@ std::optional<Trouble> GroupState::check(Submission& call, Clock::time_point tim
   if (auto trouble = failure_.ended_elsewhere()) return trouble;
   blockers_.clear();
   call.operation->blockers(blockers_);
+  if (blockers_.in_turn) return {};
   if (process_->host)
     for (const int r : blockers_.ranks)
       if (auto departure = peers_.departure_of(r)) {

@@ -121,9 +121,9 @@ class NcclOperation final : public Operation {
     return s_.cuda.check(s_.cuda.cudaStreamWaitEvent(stream, ended_.get(), 0), "order two streams").ok();
   }
 
-  // Behind another call on the stream it waits for nothing of its own.
   void blockers(Blockers& blockers) const override {
-    if (enqueued_ && s_.on_stream.front() != this) return;
+    blockers.in_turn = enqueued_ && s_.on_stream.front() != this;
+    if (blockers.in_turn) return;
     blockers.carried = true;
     for (int r = 0; r < s_.size; ++r)
       if (r != s_.rank) blockers.ranks.push_back(r);
