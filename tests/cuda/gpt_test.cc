@@ -1,5 +1,6 @@
 // A GPT on grids of ranks with GPUs against one process on the CPU (tests/parity/gpt_grid.h). The GPUs are real ones
 // with TUTTI_REAL_GPUS, else the doubles of the CUDA runtime and of LibTorch's device.
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 
 #include "tests/cuda/worlds.h"
@@ -22,6 +23,8 @@ const Combination kCombinations[] = {
     {.tensor = 2, .context = 2, .sequence_parallel = true, .recompute = true},
     {.tensor = 2, .pipeline = 2, .recompute = true},
     {.tensor = 2, .data = 2, .recompute = true, .fully_shard = true},
+    {.tensor = 2, .pipeline = 2, .data = 2, .sequence_parallel = true, .schedule = ScheduleKind::kZeroBubbleH1},
+    {.pipeline = 2, .data = 2, .context = 2, .recompute = true},
 };
 
 class GptOnGpus : public ::testing::TestWithParam<Combination> {};
@@ -30,6 +33,7 @@ void expect_trains(const Combination& c, const char* engine) {
   const auto outcomes = test::run_processes(
       c.ranks(),
       [&](Group& world) {
+        at::set_num_threads(1);
         // Here, and not before the ranks are forked: LibTorch's autograd has threads.
         const Reference expected = reference_of(layers_of(c), c.recompute);
         Findings findings;

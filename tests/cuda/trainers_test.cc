@@ -110,6 +110,29 @@ TEST(TrainersOnGpus, PretrainGptContinuesOnTheOtherDevice) {
   });
 }
 
+// Each world continues the training of the one before.
+TEST(TrainersOnGpus, PretrainGptContinuesOnMoreAndFewerRanksOfTheOtherDevice) {
+  const TemporaryFolder folder;
+  const std::string twelve = "--fp64 --train-iters 12";
+  const struct {
+    int ranks;
+    std::string options;
+  } worlds[] = {{4, "--fsdp --device cpu"},
+                {2, "--use-distributed-optimizer --device cuda"},
+                {4, "--use-distributed-optimizer --tensor-model-parallel-size 2 --device cpu"},
+                {2, "--fsdp --device cuda"},
+                {4, "--use-distributed-optimizer --device cuda"},
+                {2, "--fsdp --device cpu"}};
+  for (std::size_t i = 0; i < std::size(worlds); ++i) {
+    const std::string& options = worlds[i].options;
+    expect_in_world(worlds[i].ranks, [&](Group& world) {
+      const std::string places = " --save " + folder.path() + " --load " + folder.path() + " --save-interval 2 ";
+      const double loss = last_loss_of_gpt(world, twelve + places + "--exit-interval 2 " + options);
+      if (i + 1 == std::size(worlds)) check_losses(loss, last_loss_of_gpt(world, twelve), options, 1e-9);
+    });
+  }
+}
+
 // Every sample has a token beyond the vocabulary. Files are checked before the training, large ones in parts.
 class TokensBeyond final : public GptDataset {
  public:
@@ -171,7 +194,7 @@ TEST(TrainersOnGpus, RanksThatShareAGpuAreNamed) {
 #endif
 // ---- train_dlrm
 
-double last_loss_of_dlrm(const Group& world, const std::string& more) {
+dlrm::RunResult run_dlrm(const Group& world, const std::string& more) {
   cli::TrainDlrmCommand command;
   parse(train_dlrm_options(command),
         "--arch-sparse-feature-size 8 --arch-mlp-bot 5-8 --arch-mlp-top 6-1 "
@@ -183,8 +206,10 @@ double last_loss_of_dlrm(const Group& world, const std::string& more) {
   const auto& shape = sources.train->shape();
   const auto architecture =
       dlrm::architecture_of(command.options.architecture, shape.dense_features, shape.rows, sources.where).or_throw();
-  return dlrm::run(world, command.options, architecture, sources, command.checkpoints).last_loss;
+  return dlrm::run(world, command.options, architecture, sources, command.checkpoints);
 }
+
+double last_loss_of_dlrm(const Group& world, const std::string& more) { return run_dlrm(world, more).last_loss; }
 
 TEST(TrainersOnGpus, TrainDlrmHasTheLossesOfTheCpuAndContinuesThere) {
   const TemporaryFolder folder;
@@ -192,8 +217,13 @@ TEST(TrainersOnGpus, TrainDlrmHasTheLossesOfTheCpuAndContinuesThere) {
     for (const std::string options :
          {"--test-freq 2 --mlperf-logging", "--optimizer adagrad --arch-interaction-itself --no-shared-tables",
           "--optimizer rwsadagrad --arch-interaction-op cat --md-flag", "--loss-function bce --loss-threshold 0.1",
-          "--placement row-wise --qr-flag --debug-mode"})
-      check_losses(last_loss_of_dlrm(world, options + " --use-gpu"), last_loss_of_dlrm(world, options), options, 1e-9);
+          "--placement row-wise --qr-flag --debug-mode"}) {
+      const auto on_gpu = run_dlrm(world, options + " --use-gpu"), on_cpu = run_dlrm(world, options);
+      check_losses(on_gpu.last_loss, on_cpu.last_loss, options, 1e-9);
+      check(on_gpu.accuracy == on_cpu.accuracy && on_gpu.auc == on_cpu.auc, options, ": accuracy ", on_gpu.accuracy,
+            ", AUC ", on_gpu.auc, ", on the CPU ", on_cpu.accuracy, ", ", on_cpu.auc);
+      check((on_cpu.auc > 0) == (options.find("--mlperf-logging") != options.npos), options, ": AUC ", on_cpu.auc);
+    }
 
     const double expected = last_loss_of_dlrm(world, "--nepochs 2 --optimizer adagrad");
     for (const bool begins_on_gpu : {true, false}) {

@@ -241,6 +241,25 @@ TEST(TrainingOnGpus, ACheckpointContinuesOnTheOtherDevice) {
   });
 }
 
+// CUDA's driver stages copies to other memory.
+TEST(TrainingOnGpus, StateIsCopiedThroughPinnedMemory) {
+  expect_in_world(
+      [](Group& world) {
+        const at::Device gpu = gpu_of(world);
+        const at::Tensor values = at::arange(12, at::kDouble).reshape({4, 3}), saved = values.to(gpu),
+                         loaded = at::zeros_like(saved);
+        std::vector<double> rows(6);
+        auto* const bytes = reinterpret_cast<std::byte*>(rows.data());
+        const std::uint64_t before = unpinned_copies_of(gpu.index());
+        state_box({"saved", ""}, saved).source(1, 2, bytes).or_throw();
+        state_box({"loaded", ""}, loaded).sink(2, 2, bytes).or_throw();
+        const std::uint64_t after = unpinned_copies_of(gpu.index());
+        check(after == before, after - before, " of 2 copies were through memory that is not pinned");
+        check_close(on_cpu({loaded.narrow(0, 2, 2)}), {values.narrow(0, 1, 2)}, "rows");
+      },
+      1);
+}
+
 TEST(TrainingOnGpus, ModelsOnOtherKindsOfDevicesAreRejected) {
   expect_in_world([](Group& world) {
     nn::Sequential net = make_net(world.rank() == 0 ? kCpu : gpu_of(world));

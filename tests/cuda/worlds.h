@@ -33,6 +33,7 @@ inline int gpu_count() { return int(visible_gpus(current_environment()).size());
 
 // Only the double counts them.
 inline std::uint64_t host_waits_for(int) { return 0; }
+inline std::uint64_t unpinned_copies_of(int) { return 0; }
 #else
 inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, std::string> more = {}) {
   WorldOptions options{.environment = {{"TUTTI_ENGINE", engine},
@@ -46,6 +47,8 @@ inline int gpu_count() { return 7; }
 
 // Calls so far that made the host wait for this GPU.
 inline std::uint64_t host_waits_for(int device) { return fake_cuda_host_waits(device); }
+// Copies of LibTorch so far between this GPU and memory of the host that is not pinned.
+inline std::uint64_t unpinned_copies_of(int device) { return fake_cuda_unpinned_copies(device); }
 #endif
 
 inline constexpr const char* kStaged = "cpu:tutti,cuda:staged";

@@ -218,9 +218,9 @@ inline void compare_tensors(const Combination& c, int step, const char* what, co
   }
 }
 
-// What pretrain_gpt does of a step, three times.
+// What pretrain_gpt does of a step, `steps` times.
 inline void train(const Combination& c, const Reference& wanted, const Group& world, Findings& findings,
-                  at::Device device = at::kCPU) {
+                  at::Device device = at::kCPU, int steps = kSteps) {
   const Options options = for_world(options_of(c), world.size()).or_throw();
   const Parallel groups = make_parallel(world, options);
   const auto stages = stages_of_rank(options, groups.pipeline.rank());
@@ -241,7 +241,7 @@ inline void train(const Combination& c, const Reference& wanted, const Group& wo
       groups.pipeline, chunks,
       {.messages = {.dtype = DType::kF64, .device = device, .sizes = model->activation_sizes(kMicroBatch)},
        .broadcast_losses = true});
-  for (int step = 1; step <= kSteps; ++step) {
+  for (int step = 1; step <= steps; ++step) {
     const StepRecord& record = wanted[std::size_t(step - 1)];
     weights.zero_grad();
     batch = batches.take(kMicrobatches / c.data, step);

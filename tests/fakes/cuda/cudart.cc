@@ -232,7 +232,7 @@ StreamsMade& streams_made() {
   return *all;
 }
 
-std::atomic<std::uint64_t> host_waits[kMaxDevices];
+std::atomic<std::uint64_t> host_waits[kMaxDevices], unpinned_copies[kMaxDevices];
 
 void count_host_wait() { ++host_waits[current_device]; }
 
@@ -300,6 +300,8 @@ void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data) {
 }
 void fake_cuda_await(void* stream) { stream_of(stream)->wait_for_all(); }
 std::uint64_t fake_cuda_host_waits(int device) { return host_waits[device]; }
+std::uint64_t fake_cuda_unpinned_copies(int device) { return unpinned_copies[device]; }
+void fake_cuda_count_unpinned_copy(int device) { ++unpinned_copies[device]; }
 std::uint64_t fake_cuda_copied_to(int device) { return copied().to(device); }
 int fake_cuda_await_copied_to(int device, std::uint64_t bytes, int milliseconds) {
   return copied().await(device, bytes, std::chrono::milliseconds(milliseconds));

@@ -22,6 +22,9 @@ int fake_cuda_is_pinned(const void* pointer);
 int fake_cuda_open_handles();  // of memory of other processes
 // Calls so far that made the host wait for this device: synchronisations and blocking copies.
 std::uint64_t fake_cuda_host_waits(int device);
+// Copies of LibTorch's double so far between this device and memory of the host that is not pinned.
+std::uint64_t fake_cuda_unpinned_copies(int device);
+void fake_cuda_count_unpinned_copy(int device);
 // Bytes that asynchronous copies have written to this device so far: those of Tutti's calls, as LibTorch's double
 // copies by kernels.
 std::uint64_t fake_cuda_copied_to(int device);

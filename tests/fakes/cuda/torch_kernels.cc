@@ -404,7 +404,9 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
     order(stream, of_target);
   } else {
     const at::Tensor& on_host = self.is_cuda() ? from : to;
-    waits = !(non_blocking && is_pinned(on_host));
+    const bool pinned = is_pinned(on_host);
+    if (!pinned) fake_cuda_count_unpinned_copy(on_device.device().index());
+    waits = !(non_blocking && pinned);
     if (!waits) record_use(on_host.storage().data_ptr(), stream);
     copy_bytes(to, from, stream, waits ? on_host : at::Tensor());
   }

@@ -90,7 +90,15 @@ void Process::add_root_cause(Error& error, std::uint64_t group, Evidence evidenc
     return exists.ok() && *exists ? await(*store, key, kLauncherPatience) : std::nullopt;
   };
   std::optional<std::string> cause;
-  if (evidence == Evidence::kEcho && !has_fault()) cause = await(*store, group_key, kEchoPatience);
+  if (evidence == Evidence::kEcho && !has_fault()) {
+    cause = look(group_key);
+    if (!cause) {
+      // By a handle of its own: the rank that is waited for may itself wait for this rank's report, in another group,
+      // and calls of one handle are made one after another.
+      const auto own = store->clone(Deadline::after(kLauncherPatience));
+      cause = await(own.ok() ? **own : *store, group_key, kEchoPatience);
+    }
+  }
   if (cause) cause = take_ranks(*std::move(cause), error);
   if (!cause && evidence != Evidence::kCause) cause = look(kErrorKey);
   if (!cause && has_fault()) cause = fault();

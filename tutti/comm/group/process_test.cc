@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <future>
+#include <latch>
+#include <memory>
+#include <utility>
 
+#include "tutti/base/mutex.h"
 #include "tutti/store/memory_store.h"
 #include "tutti/store/request.h"
 
@@ -63,6 +67,39 @@ TEST_F(RootCause, AnEchoWaitsForTheRankThatKnows) {
   auto cause = std::async(std::launch::async, [&] { return cause_of(process_, kOwnError, 7, Evidence::kEcho); });
   (void)cause_of(other_, {.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
   EXPECT_EQ(cause.get(), "Mismatch: rank 1 called barrier");
+}
+
+// As a TcpStore does, carries out one call after another.
+class SerialStore final : public Store {
+ public:
+  SerialStore(std::unique_ptr<Store> table, std::latch& waits) : table_(std::move(table)), waits_(waits) {}
+  Result<std::unique_ptr<Store>> clone(Deadline deadline) override {
+    return std::unique_ptr<Store>(new SerialStore(TUTTI_TRY(table_->clone(deadline)), waits_));
+  }
+
+ private:
+  Result<store::Reply> call(const store::Request& request, Deadline deadline, const Waiting& waiting) override {
+    const MutexLock lock(mutex_);
+    if (request.op == store::Op::kGet) waits_.count_down();
+    return table_->run(request, &deadline, waiting);
+  }
+
+  Mutex mutex_;
+  const std::unique_ptr<Store> table_;
+  std::latch& waits_;
+};
+
+TEST_F(RootCause, RanksThatWaitForEachOtherInTwoGroupsReportBothErrors) {
+  std::latch waits(2);
+  for (Process* process : {&process_, &other_})
+    process->store = std::make_unique<SerialStore>(table_.clone(Deadline::after_seconds(1)).or_throw(), waits);
+  auto of_7 = std::async(std::launch::async, [&] { return cause_of(process_, kOwnError, 7, Evidence::kEcho); });
+  auto of_8 = std::async(std::launch::async, [&] { return cause_of(other_, kOwnError, 8, Evidence::kEcho); });
+  waits.wait();
+  (void)cause_of(process_, {.code = Code::kPeerLost, .detail = "rank 1 is gone"}, 8, Evidence::kCause);
+  (void)cause_of(other_, {.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
+  EXPECT_EQ(of_7.get(), "Mismatch: rank 1 called barrier");
+  EXPECT_EQ(of_8.get(), "PeerLost: rank 1 is gone");
 }
 
 TEST_F(RootCause, LateAndLostRanksComeWithTheFirstError) {
