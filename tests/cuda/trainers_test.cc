@@ -36,6 +36,7 @@
 namespace tutti::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 void parse(cli::OptionTable table, const std::string& line) {
@@ -192,6 +193,14 @@ TEST(TrainersOnGpus, AModelAndAnEvaluationWithoutMemoryAreNamed) {
   expect_sentences(body("--skip-train --micro-batch-size 256 --global-batch-size 512"),
                    with_variable_of_rank_1("FAKE_CUDA_MEMORY", "524288"),
                    {"rank 1: no memory is left in the evaluation after step 0: ", "; the weights take "}, {"rank 1 "});
+}
+
+TEST(TrainersOnGpus, AGpuThatAnotherProcessHasForItselfIsRefusedBeforeTraining) {
+  const auto outcomes = run_processes(
+      2, [](Group& world) { rank_device(world, "cuda"); }, with_variable_of_rank_1("FAKE_CUDA_UNAVAILABLE", "1"));
+  for (const Outcome& outcome : outcomes)
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("rank 1: cuda:1: CUDA could not make an event: "),
+                                     HasSubstr("(hint: another process has this GPU in exclusive mode")));
 }
 
 TEST(TrainersOnGpus, RanksThatShareAGpuAreNamed) {
