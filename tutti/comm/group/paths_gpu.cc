@@ -131,7 +131,7 @@ Status Paths::open_nccl(Deadline deadline) {
   for (const auto& [gpu, ranks] : ranks_on) {
     if (ranks.size() == 1) continue;
     if (rank() == 0)
-      log::info(ranks_words(ranks) + " of group " + spec_.name + " compute on one GPU (" +
+      log::warn(ranks_words(ranks) + " of group " + spec_.name + " compute on one GPU (" +
                 gpu.substr(gpu.rfind(' ') + 1) + "), which NCCL refuses: calls on GPU memory do not use it");
     return {};
   }
