@@ -285,9 +285,9 @@ class NcclOperation final : public Operation {
 class NcclBackend final : public Backend {
  public:
   NcclBackend(const BackendSetup& setup, const Api& api, std::unique_ptr<Communicator> communicator)
-      : communicator_(std::move(communicator)),
-        scratch_(*setup.cuda),
-        shared_{api, *setup.cuda, *communicator_, scratch_, on_stream_, setup.device, setup.rank, setup.size} {}
+      : communicator_(std::move(communicator)), scratch_(*setup.cuda), shared_{api,        *setup.cuda, *communicator_,
+                                                                               scratch_,   on_stream_,  setup.device,
+                                                                               setup.rank, setup.size} {}
 
   Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t) override {
     const cuda::OnDevice current(shared_.cuda, shared_.device);
@@ -313,9 +313,10 @@ class NcclBackend final : public Backend {
 extern "C" {
 [[gnu::visibility("default")]] extern const int tutti_backend_abi = kBackendAbi;
 
-[[gnu::visibility("default")]] bool tutti_probe_backend(const BackendSetup* setup, Error* error) {
+[[gnu::visibility("default")]] bool tutti_probe_backend(const BackendSetup* setup, std::string* version, Error* error) {
   const auto found = api(setup->services);
   if (!found.ok()) *error = found.error();
+  if (found.ok()) *version = (*found)->version();
   return found.ok();
 }
 
