@@ -89,6 +89,9 @@ TEST(PretrainGptOptions, AutomaticParallelismKeepsWhatIsGiven) {
   EXPECT_THAT(given_parts("--global-batch-size 8 --num-layers-per-virtual-pipeline-stage 1"),
               HasSubstr("is no part of what --parallel auto chooses"));
   EXPECT_THAT(refusal("--cluster cpu"), HasSubstr("--parallel auto"));
+  // Only CPUs are measured.
+  EXPECT_EQ(given_parts("--global-batch-size 8 --device cuda"), "--device and --parallel auto were both given");
+  EXPECT_EQ(given_parts("--global-batch-size 8 --device cuda --cluster h100-sxm"), "");
 }
 
 TEST(PretrainGptOptions, APlanOfEveryKindBecomesOptionsThatTheRanksCanTake) {

@@ -3,6 +3,7 @@
 
 #include "tests/cuda/training.h"
 #include "tutti/parallel/parallelize.h"
+#include "tutti/parallel/pipeline/pipeline.h"
 
 namespace tutti::test {
 namespace {
@@ -74,6 +75,37 @@ TEST(TrainingOnGpus, BlocksAreMeasuredAndDivided) {
     expect_words(sentence_of([&] { measure_blocks(world, blocks_of(net), loss, AdamWOptions{}, x, target); }),
                  "blocks can be measured on one device only: the inputs are f64[256, 6], and 0.weight is f64[8, 6] on "
                  "cuda:");
+  });
+}
+
+TEST(TrainingOnGpus, BlocksOnOtherKindsOfDevicesAreNotDivided) {
+  expect_in_world([](Group& world) {
+    const auto loss = [](const at::Tensor& out, const at::Tensor& target) { return at::mse_loss(out, target); };
+    const auto refusal = [&](const nn::Sequential& net) {
+      const BlockPlan plan{.replicas = 1, .microbatches = 2, .stages = {{0, 2}, {2, 4}}};
+      return sentence_of([&] { DividedTraining training(world, blocks_of(net), loss, AdamWOptions{}, plan); });
+    };
+    expect_words(refusal(make_stages(world.rank() == 0 ? kCpu : gpu_of(world))),
+                 "the ranks have different models: tensor 1 is 0.weight f64[8, 6] on rank 0, but 0.weight f64[8, 6] on "
+                 "cuda on rank 1");
+    nn::Sequential half = make_stages(gpu_of(world));
+    half[2]->to(kCpu);
+    expect_words(refusal(half), "DividedTraining: 2.weight is f64[5, 8], other tensors are on cuda:");
+  });
+}
+
+TEST(TrainingOnGpus, APipelineMayHaveStagesOnTheCpuAndOnGpus) {
+  expect_in_world([](Group& world) {
+    const at::Device device = world.rank() == 0 ? kCpu : gpu_of(world);
+    const at::Tensor weight = at::ones({2}, at::TensorOptions(device)).requires_grad_();
+    const Chunk chunk = [&](int, const at::Tensor& input) {
+      return input.defined() ? (input * weight).sum() : weight * 3;
+    };
+    Pipeline pipeline(world, {chunk}, {.messages = {.device = device, .sizes = {2}}, .broadcast_losses = true});
+    const StepResult step =
+        pipeline.run(make_schedule(ScheduleKind::kOneForwardOneBackward, {.ranks = 2, .microbatches = 2}));
+    check(step.losses == std::vector<double>({6, 6}), "the losses");
+    check(at::equal(weight.grad().cpu(), at::full({2}, 3.0)), "the gradient of a weight");
   });
 }
 

@@ -363,7 +363,14 @@ TEST(CudaNccl, TwoRanksOnOneGpuAreStaged) {
     pair.run(x.all_reduce()).or_throw();
     check(x.now() == std::vector<float>({6, 12}), "sum of two");
   };
-  EXPECT_EQ(describe(run_processes(3, body, with_gpus(kNccl, {{"CUDA_VISIBLE_DEVICES", "0,1"}}))), "");
+  ::testing::internal::CaptureStderr();
+  const auto outcomes =
+      run_processes(3, body, with_gpus(kNccl, {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"TUTTI_LOG", "warn"}}));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(describe(outcomes), "");
+  const std::string line = "ranks 0, 2 of group world compute on one GPU (";
+  EXPECT_NE(log.find(line), log.npos) << log;
+  EXPECT_EQ(log.find(line), log.rfind(line)) << log;
 }
 #endif
 

@@ -86,6 +86,16 @@ TEST(NcclRefusals, OneRankCannot) {
   EXPECT_THAT(texts[2], HasSubstr("rank 2: rank 1 cannot take part: Unsupported: CUDA finds no NVIDIA driver"));
 }
 
+TEST(NcclRefusals, AnotherVersionOnOneRank) {
+  auto options = with_gpus(kNccl, {{"FAKE_NCCL_VERSION", "22703"}});
+  options.environment_of = [](int rank) {
+    return std::map<std::string, std::string>{{"FAKE_NCCL_VERSION", rank == 1 ? "22705" : "22703"}};
+  };
+  for (const std::string& text : refusals(options, 3))
+    EXPECT_THAT(text, HasSubstr("the ranks have NCCLs of different versions: ranks 0, 2 have 2.27.3, rank 1 has 2.27.5 "
+                                "(hint: install the same one on all hosts"));
+}
+
 TEST(NcclRefusals, BuffersOfAnotherGpu) {
   const auto outcomes = run_processes(
       2,

@@ -99,6 +99,32 @@ TEST(CudaStaged, ALostGpuIsReported) {
   EXPECT_THAT(outcomes[1].error, ::testing::HasSubstr("unspecified launch failure"));
 }
 
+// The same where a call finds no memory to stage its bytes.
+TEST(CudaStaged, AHostWithoutMemoryToPinIsReported) {
+  const auto outcomes = run_processes(
+      2,
+      [](Group& world) {
+        const int device = device_of(world);
+        DeviceMemory memory(device, 4);
+        if (world.rank() == 1)
+          for (const char* failing : {"FAKE_CUDA_NO_REGISTER", "FAKE_CUDA_NO_PINNED"}) ::setenv(failing, "1", 1);
+        world
+            .run({.kind = Kind::kAllReduce,
+                  .dtype = DType::kF32,
+                  .in = memory.data(),
+                  .out = memory.data(),
+                  .count = 1,
+                  .device = device})
+            .or_throw();
+      },
+      with_gpus(kStaged));
+  EXPECT_THAT(outcomes[0].error, ::testing::HasSubstr("rank 0: rank 1 "));
+  EXPECT_THAT(outcomes[1].error, ::testing::AllOf(::testing::HasSubstr("on group world, rank 1: CUDA could not pin "
+                                                                       "memory: out of memory (error 2), of which "),
+                                                  ::testing::HasSubstr("bytes were needed to stage a call (hint: "
+                                                                       "pinned memory is the host's: free -h")));
+}
+
 // The deadline of a staged call whose stream does not come to it says so; the peer that waits for it names it.
 TEST(CudaStaged, AStreamThatMakesNoProgressIsReported) {
   auto options = with_gpus(kStaged);

@@ -36,6 +36,9 @@
 namespace tutti::test {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
 void parse(cli::OptionTable table, const std::string& line) {
   std::vector<std::string> words = split(line, ' ');
   std::erase(words, "");
@@ -176,6 +179,51 @@ TEST(TrainersOnGpus, AStepWithoutMemoryNamesTheRankTheRequestAndTheWeights) {
       },
       with_gpus(kStaged, {{"FAKE_CUDA_MEMORY", "524288"}}));
   EXPECT_EQ(describe(outcomes), "");
+}
+
+// The two sentences: rank 1's own, and rank 0's.
+void expect_sentences(const RankBody& body, const WorldOptions& options, const std::vector<std::string>& of_rank_1,
+                      const std::vector<std::string>& of_rank_0) {
+  const auto outcomes = run_processes(2, body, options);
+  for (const std::string& words : of_rank_1) EXPECT_THAT(outcomes[1].error, HasSubstr(words));
+  for (const std::string& words : of_rank_0) EXPECT_THAT(outcomes[0].error, HasSubstr(words));
+}
+
+WorldOptions with_variable_of_rank_1(const std::string& name, const std::string& value) {
+  WorldOptions options = with_gpus(kStaged);
+  options.environment_of = [=](int rank) {
+    return rank == 1 ? std::map<std::string, std::string>{{name, value}} : std::map<std::string, std::string>{};
+  };
+  return options;
+}
+
+TEST(TrainersOnGpus, OneRankWithoutMemoryEndsTheStepOfItsPeer) {
+  expect_sentences(
+      [](Group& world) {
+        last_loss_of_gpt(world, "--train-iters 2 --micro-batch-size 256 --global-batch-size 512 --device cuda");
+      },
+      with_variable_of_rank_1("FAKE_CUDA_MEMORY", "524288"), {"group world, rank 1: no memory is left in step 1: "},
+      {", rank 0: rank 1 (pid ", ") left because of an exception", "gave its step up: CUDA out of memory. Tried to"});
+}
+
+TEST(TrainersOnGpus, AModelAndAnEvaluationWithoutMemoryAreNamed) {
+  const auto body = [](const std::string& options) {
+    return [=](Group& world) { last_loss_of_gpt(world, options + " --train-iters 2 --device cuda"); };
+  };
+  expect_sentences(body(""), with_variable_of_rank_1("FAKE_CUDA_MEMORY", "512"),
+                   {"rank 1: no memory is left while the model was made: CUDA out of memory. Tried to allocate "},
+                   {"rank 1 "});
+  expect_sentences(body("--skip-train --micro-batch-size 256 --global-batch-size 512"),
+                   with_variable_of_rank_1("FAKE_CUDA_MEMORY", "524288"),
+                   {"rank 1: no memory is left in the evaluation after step 0: ", "; the weights take "}, {"rank 1 "});
+}
+
+TEST(TrainersOnGpus, AGpuThatAnotherProcessHasForItselfIsRefusedBeforeTraining) {
+  const auto outcomes = run_processes(
+      2, [](Group& world) { rank_device(world, "cuda"); }, with_variable_of_rank_1("FAKE_CUDA_UNAVAILABLE", "1"));
+  for (const Outcome& outcome : outcomes)
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("rank 1: cuda:1: CUDA could not make an event: "),
+                                     HasSubstr("(hint: another process has this GPU in exclusive mode")));
 }
 
 TEST(TrainersOnGpus, RanksThatShareAGpuAreNamed) {

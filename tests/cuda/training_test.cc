@@ -263,7 +263,11 @@ TEST(TrainingOnGpus, StateIsCopiedThroughPinnedMemory) {
 TEST(TrainingOnGpus, ModelsOnOtherKindsOfDevicesAreRejected) {
   expect_in_world([](Group& world) {
     nn::Sequential net = make_net(world.rank() == 0 ? kCpu : gpu_of(world));
-    expect_words(sentence_of([&] { DataParallel ddp(net, world); }), "on cuda");
+    const std::string expected =
+        "the ranks have different models: tensor 1 is 0.weight f64[32, 20] on rank 0, but 0.weight f64[32, 20] on cuda "
+        "on rank 1";
+    expect_words(sentence_of([&] { DataParallel ddp(net, world); }), expected);
+    expect_words(sentence_of([&] { FullySharded sharded(net, world); }), expected);
   });
 }
 

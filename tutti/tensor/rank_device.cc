@@ -23,7 +23,7 @@
 namespace tutti {
 namespace {
 
-// Whether LibTorch has the GPU of this rank.
+// Whether LibTorch has the GPU of this rank, and it can be used.
 Status check_gpu(const Group& world, const c10::Device& device) {
   const auto no = [&](std::string detail, std::string hint) {
     return Error{.code = Code::kUnsupported,
@@ -42,7 +42,15 @@ Status check_gpu(const Group& world, const c10::Device& device) {
     return no(fmt::format("this rank computes on {}, and LibTorch finds {} {}", device.str(), count,
                           count == 1 ? "GPU" : "GPUs"),
               "TUTTI_DEVICE and CUDA_VISIBLE_DEVICES say which GPUs a rank has");
-  return {};
+  // CUDA refuses a GPU that another process has for itself when it is used first. It stays the current one: to make the
+  // one before current would use that as well.
+  const auto use = [&]() -> Status {
+    const cuda::Runtime* const runtime = TUTTI_TRY(cuda::runtime_with(device.index()));
+    TUTTI_TRY(runtime->check(runtime->cudaSetDevice(device.index()), "use this GPU"));
+    return cuda::Event::make(*runtime).status();
+  };
+  const Status used = use();
+  return used.ok() ? used : no(device.str() + ": " + used.error().detail, used.error().hint);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 // What a program supplies to the Trainer (trainer.h): its model and data, and how a step is made.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ class Task {
   virtual Result<std::int64_t> start() { return std::int64_t(0); }
   // Why steps_left() is 0 before the first step, for "nothing is left to train: ..."; empty: no message.
   virtual std::string nothing_left() const { return {}; }
+  // Runs a part of the training that the Trainer makes with this task; `when` is for errors: "in step 5". A task that
+  // knows more of an error than its message says throws another one.
+  virtual void run_part(const std::string& /*when*/, const std::function<void()>& part) { part(); }
 };
 
 }  // namespace tutti

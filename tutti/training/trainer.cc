@@ -26,9 +26,12 @@ Trainer::Trainer(const Group& world, Task& task, TrainerOptions options)
 
 void Trainer::resume() {
   checkpoints_.add("", task_);
-  const auto resumed = checkpoints_.resume();
-  Result<std::int64_t> step = resumed.step;
-  if (!resumed.source) step = task_.start();
+  Checkpointer::Resumed resumed;
+  Result<std::int64_t> step = std::int64_t(0);
+  task_.run_part("while the state was loaded or made", [&] {
+    resumed = checkpoints_.resume();
+    step = resumed.source ? resumed.step : task_.start();
+  });
   agree(world_, step.status()).or_throw();
   step_ = *step;
   if (resumed.source == ResumeSource::kOwnFolder) saved_step_ = step_;
@@ -48,7 +51,7 @@ TrainingResult Trainer::run() {
   result_.timing = timer_.timing();
   line_->finish();
   if (!result_.stopped && !result_.left) evaluate(true);
-  task_.finish(result_);
+  task_.run_part("after the last step", [&] { task_.finish(result_); });
   checkpoints_.finish();
   result_.saving = checkpoints_.stats();
   result_.copying = checkpoints_.copy_stats();
@@ -71,7 +74,8 @@ void Trainer::begin_step() {
 void Trainer::make_step() {
   begin_step();
   const auto begin = now();
-  TrainingStep made = task_.step(step_);
+  TrainingStep made;
+  task_.run_part(fmt::format("in step {}", step_), [&] { made = task_.step(step_); });
   if (made.seconds == 0) made.seconds = seconds_since(begin);
   if (made.loss && !std::isfinite(*made.loss) && !made.skipped && !made.may_overflow)
     throw Exception(
@@ -102,7 +106,8 @@ void Trainer::after_step(bool evaluate_now) {
 
 void Trainer::evaluate(bool final) {
   const auto begin = now();
-  recorder_.add(step_, task_.evaluate(step_, final));
+  task_.run_part(fmt::format("in the evaluation after step {}", step_),
+                 [&] { recorder_.add(step_, task_.evaluate(step_, final)); });
   timer_.exclude(now() - begin);
 }
 

@@ -36,6 +36,10 @@ class Counting final : public Task {
     return {{"test/weight", weight}};
   }
   void finish(const TrainingResult&) override { calls.push_back("finish"); }
+  void run_part(const std::string& when, const std::function<void()>& part) override {
+    parts.push_back(when);
+    part();
+  }
 
   void state(StateDict& state) override {
     state.tensor({.key = {"weight"}, .shape = {1}, .data = &weight});
@@ -54,7 +58,7 @@ class Counting final : public Task {
   TrainingStep bad;
   bool refuses = false;
   std::function<void(std::int64_t)> on_step;
-  std::vector<std::string> calls;
+  std::vector<std::string> calls, parts;
 
  private:
   const std::int64_t steps_;
@@ -94,6 +98,15 @@ TEST(Trainer, EvaluatesAtTheIntervalAndAfterTheLastStep) {
     EXPECT_EQ(result.timing.samples, 8);
     EXPECT_EQ(result.last_loss, 0.25);
     EXPECT_EQ(exit_code(result), 0);
+  });
+}
+
+TEST(Trainer, TheTaskRunsThePartsOfTheTraining) {
+  on_ranks(1, [](Group& world) {
+    Counting task(1);
+    (void)train(world, task, quiet());
+    EXPECT_THAT(task.parts, ElementsAre("while the state was loaded or made", "in step 1",
+                                        "in the evaluation after step 1", "after the last step"));
   });
 }
 

@@ -16,6 +16,7 @@
 // FAKE_CUDA_IPC_GET, FAKE_CUDA_IPC_OPEN: what cudaIpcGetMemHandle, cudaIpcOpenMemHandle return;
 // FAKE_CUDA_DIES_READING: the process is killed when a copy reads memory of another process; FAKE_CUDA_READS_LATE: so
 // many milliseconds pass before it reads;
+// FAKE_CUDA_NO_REGISTER: set if the host's memory cannot be pinned, FAKE_CUDA_NO_PINNED: nor pinned memory allocated;
 // FAKE_CUDA_UNAVAILABLE: set if other processes have the GPUs in exclusive mode; FAKE_CUDA_MEMORY: bytes of each GPU.
 #include "tests/fakes/cuda/cudart.h"
 
@@ -309,6 +310,7 @@ int fake_cuda_await_copied_to(int device, std::uint64_t bytes, int milliseconds)
 int fake_cuda_device_of(const void* p) { return memory().device_of(p, 1); }
 int fake_cuda_is_pinned(const void* p) { return pinned().holds(p, 1); }
 void fake_cuda_lose(int device) { lost[device] = true; }
+int fake_cuda_is_lost(int device) { return lost[device]; }
 int fake_cuda_current_device() { return current_device; }
 
 int cudaGetDeviceCount(int* count) {
@@ -338,6 +340,7 @@ int cudaMalloc(void** at, std::size_t bytes) {
 int cudaFree(void* p) { return !p || memory().release(p) ? 0 : fail(kInvalidValue); }
 int cudaHostAlloc(void** at, std::size_t bytes, unsigned) {
   if (const int broken = state_of_device()) return fail(broken);
+  if (std::getenv("FAKE_CUDA_NO_PINNED")) return fail(kOutOfMemory);
   *at = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (!*at) return fail(kOutOfMemory);
   pinned().add(*at, bytes);

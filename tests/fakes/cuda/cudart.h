@@ -16,6 +16,7 @@ void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data);
 void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data);
 void fake_cuda_await(void* stream);  // does not count as a wait of the host
 void fake_cuda_lose(int device);     // from now on every use of it fails
+int fake_cuda_is_lost(int device);
 int fake_cuda_current_device();
 int fake_cuda_device_of(const void* pointer);  // -1: of none
 int fake_cuda_is_pinned(const void* pointer);

@@ -21,4 +21,5 @@ int cudaEventDestroy(void* event);
 int cudaEventRecord(void* event, void* stream);
 int cudaEventQuery(void* event);
 int cudaEventSynchronize(void* event);
+const char* cudaGetErrorString(int error);
 }

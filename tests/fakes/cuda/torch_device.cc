@@ -43,7 +43,16 @@ class OnDevice {
   int before_ = 0;
 };
 
-void require(int code, const char* doing) { TORCH_CHECK(code == 0, "CUDA error ", code, " of the double: ", doing); }
+void require(int code, const char* doing) {
+  TORCH_CHECK(code == 0, "CUDA error: ", cudaGetErrorString(code), " (", code, " of the double: ", doing, ")");
+}
+
+// What a query says.
+bool has_passed(int code) {
+  constexpr int kNotReady = 600;
+  if (code != kNotReady) require(code, "a query");
+  return code == 0;
+}
 
 // Streams of the pool have the numbers 1 to kPoolStreams, the default stream has 0.
 class Streams {
@@ -194,7 +203,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const c10::Stream& stream) const override {
     const OnDevice on(stream.device_index());
-    return cudaStreamQuery(handle_of(stream)) == 0;
+    return has_passed(cudaStreamQuery(handle_of(stream)));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     const OnDevice on(stream.device_index());
@@ -210,7 +219,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const OnDevice on(stream.device_index());
     if (event) cudaStreamWaitEvent(handle_of(stream), event, 0);
   }
-  bool queryEvent(void* event) const override { return !event || cudaEventQuery(event) == 0; }
+  bool queryEvent(void* event) const override { return !event || has_passed(cudaEventQuery(event)); }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     if (event) cudaEventDestroy(event);
   }
@@ -285,6 +294,7 @@ void order(c10::Stream first, c10::Stream second) {
 void throw_if_broken(c10::Device device) {
   const std::lock_guard lock(broken_mutex);
   const std::string& why = broken[device.index()];
+  TORCH_CHECK(!fake_cuda_is_lost(device.index()), "CUDA error: unspecified launch failure");
   TORCH_CHECK(why.empty(), "CUDA error: device-side assert triggered on ", device, ": ", why);
 }
 

@@ -115,6 +115,24 @@ TEST_F(TorchFiles, ATensorMadeByHand) {
   EXPECT_THAT(column, ElementsAre(3, 4));
 }
 
+// No GPU is needed, and no map_location.
+TEST_F(TorchFiles, ATensorOfAGpuIsReadOnTheCpu) {
+  const std::string module_of_releases[] = {"torch", "torch.cuda"};  // new and old ones
+  for (const std::string& module : module_of_releases) {
+    std::string tensor = tensor_of(2, 1);
+    const auto put = [&](const std::string& what, const std::string& other) {
+      tensor.replace(tensor.find(what), what.size(), other);
+    };
+    put("ctorch\nFloatStorage", "c" + module + "\nFloatStorage");
+    put(text_of("cpu"), text_of("cuda:3"));
+    const auto source =
+        open_tensors(
+            write("x.pt", zip({{"a/data.pkl", pickle_of({{"w", tensor}})}, {"a/data/0", floats({1, 2, 3, 4})}})))
+            .or_throw();
+    EXPECT_THAT(values(*source, "w"), ElementsAre(1, 2, 3, 4));
+  }
+}
+
 // torch.save() of a view such as z.conj() or z.conj().imag stores the numbers as they were, and a bit.
 TEST_F(TorchFiles, ConjugatesAndNegativesAreWhatTheyMean) {
   const auto file = [&](const std::string& type, const std::string& bits, const std::string& storage) {

@@ -69,11 +69,11 @@ class Backend {
 };
 
 // The exports of an adapter's shared object: kBackendAbi, which must match, and the functions below.
-inline constexpr int kBackendAbi = 4;
+inline constexpr int kBackendAbi = 5;
 extern "C" {
 using OpenBackend = Backend* (*)(const BackendSetup* setup, Error* error);  // null: see error
-// Optional. Whether this rank could open the backend, without contacting other ranks.
-using ProbeBackend = bool (*)(const BackendSetup* setup, Error* error);
+// Optional. Whether this rank could open the backend, without contacting other ranks; and the version of its library.
+using ProbeBackend = bool (*)(const BackendSetup* setup, std::string* version, Error* error);
 }
 inline constexpr const char* kBackendAbiSymbol = "tutti_backend_abi";      // int
 inline constexpr const char* kOpenBackendSymbol = "tutti_open_backend";    // OpenBackend

@@ -127,12 +127,13 @@ Status check_heeded(const Engines& engines, const std::string& transport) {
                .hint = std::string("leave ") + (one ? "it" : "them") + " out, or take the engine tutti"};
 }
 
-Status probe_backend(const std::string& name, const BackendSetup& setup) {
+Result<std::string> probe_backend(const std::string& name, const BackendSetup& setup) {
   void* const library = TUTTI_TRY(load_checked(name));
   const auto probe = reinterpret_cast<ProbeBackend>(::dlsym(library, kProbeBackendSymbol));
+  std::string version;
   Error error;
-  if (probe && !probe(&setup, &error)) return error;
-  return {};
+  if (probe && !probe(&setup, &version, &error)) return error;
+  return version;
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const std::string& name, const BackendSetup& setup) {

@@ -25,7 +25,8 @@ Status check_heeded(const Engines& engines, const std::string& transport = {});
 // Opens libtutti_NAME.so and has it open the group. Searches TUTTI_ENGINE_PATH, ../lib/tutti beside the program, and
 // tutti's installation folder. Fails with kNotFound, with the list of folders. The shared object stays loaded.
 Result<std::unique_ptr<Backend>> open_backend(const std::string& name, const BackendSetup& setup);
-// Whether open_backend() would succeed, as far as this rank alone can determine.
-Status probe_backend(const std::string& name, const BackendSetup& setup);
+// The version of the library of the backend, without spaces; empty if it has none. Fails if open_backend() would fail,
+// as far as this rank alone can determine.
+Result<std::string> probe_backend(const std::string& name, const BackendSetup& setup);
 
 }  // namespace tutti::comm

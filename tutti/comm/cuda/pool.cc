@@ -45,8 +45,10 @@ Result<Pinned> Pool::take(std::size_t bytes) {
     runtime_.cudaGetLastError();
   }
   void* data = nullptr;
-  if (Status failed = runtime_.check(runtime_.cudaHostAlloc(&data, size, kPortable), "pin memory"); !failed.ok()) {
-    Error error = failed.error();
+  const int code = runtime_.cudaHostAlloc(&data, size, kPortable);
+  if (const Status pinned = runtime_.check(code, "pin memory"); !pinned.ok()) {
+    Error error = pinned.error();
+    if (code == kOutOfMemory) error.hint = "pinned memory is the host's: free -h shows what is left of it";
     error.code = Code::kLimit;
     error.detail += ", of which " + std::to_string(size) + " bytes were needed to stage a call";
     return error;

@@ -68,6 +68,7 @@ struct Runtime {
   }
 };
 
+inline constexpr int kOutOfMemory = 2;         // cudaErrorMemoryAllocation
 inline constexpr int kNotReady = 600;          // cudaErrorNotReady
 inline constexpr int kAnyDirection = 4;        // cudaMemcpyDefault: the runtime infers it from the addresses
 inline constexpr unsigned kNonBlocking = 1;    // cudaStreamNonBlocking: does not wait for the default stream

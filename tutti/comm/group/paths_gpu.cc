@@ -1,8 +1,9 @@
 // The paths of calls on GPUs: where a rank computes, and NCCL.
 //
-// Where a rank cannot take part, or two ranks use one GPU, NCCL waits, or fails with a message that names neither. So
-// before it is opened, every rank tells all others whether it could take part, and on which GPU of which machine. A
-// rank that could not is an error on all ranks, which names it. If a GPU is shared, the group does without NCCL.
+// Where a rank cannot take part, two ranks use one GPU, or ranks have NCCLs of different versions, NCCL waits, or fails
+// with a message that names no rank. So before it is opened, every rank tells all others whether it could take part,
+// with which version, and on which GPU of which machine. A rank that could not is an error on all ranks, which names
+// it, and so are versions that differ. If a GPU is shared, the group does without NCCL.
 #include <map>
 
 #include "tutti/base/env.h"
@@ -44,6 +45,16 @@ class Kept final : public comm::Operation {
  private:
   comm::Operation& operation_;
 };
+
+// NCCL refuses versions that differ in any number.
+Error versions_differ(const std::map<std::string, std::vector<int>>& ranks_with) {
+  std::vector<std::string> parts;
+  for (const auto& [version, ranks] : ranks_with)
+    parts.push_back(ranks_words(ranks) + (ranks.size() == 1 ? " has " : " have ") + version);
+  return Error{.code = Code::kMismatch,
+               .detail = "the ranks have NCCLs of different versions: " + join(parts, ", "),
+               .hint = "install the same one on all hosts, or name its folder: TUTTI_CUDA_PATH"};
+}
 
 }  // namespace
 
@@ -88,12 +99,11 @@ Result<int> Paths::nccl_device() const {
       .hint = "nvidia-smi shows the GPUs, CUDA_VISIBLE_DEVICES may hide them; without one leave cuda:nccl out"};
 }
 
-// The GPU that this rank would use.
+// The version of NCCL, and the GPU that this rank would use: "2.27.3 HOST BUS".
 Result<std::string> Paths::nccl_probe(const comm::BackendSetup& setup, int device) const {
   char bus[64] = "";
   TUTTI_TRY(setup.cuda->check(setup.cuda->cudaDeviceGetPCIBusId(bus, sizeof bus, device), "name the GPU"));
-  TUTTI_TRY(comm::probe_backend("nccl", setup));
-  return boot_id() + " " + bus;
+  return TUTTI_TRY(comm::probe_backend("nccl", setup)) + " " + boot_id() + " " + bus;
 }
 
 Status Paths::open_nccl(Deadline deadline) {
@@ -119,22 +129,26 @@ Status Paths::open_nccl(Deadline deadline) {
   if (!mine.ok()) return opening_failed("nccl", mine.error());
   if (!told.ok()) return opening_failed("nccl", told.error());
 
-  std::map<std::string, std::vector<int>> ranks_on;
+  std::map<std::string, std::vector<int>> ranks_on, ranks_with;
   for (int r = 0; r < size(); ++r) {
     const std::string& theirs = (*told)[std::size_t(r)];
     if (!theirs.starts_with(kReady))
       return opening_failed("nccl", Error{.code = Code::kUnsupported,
                                           .detail = "cannot take part: " + theirs.substr(std::string(kCannot).size()),
                                           .peer = r});
-    ranks_on[theirs].push_back(r);
+    const std::string found = theirs.substr(std::string(kReady).size());
+    const std::size_t space = found.find(' ');
+    ranks_with[found.substr(0, space)].push_back(r);
+    ranks_on[found.substr(space + 1)].push_back(r);
   }
   for (const auto& [gpu, ranks] : ranks_on) {
     if (ranks.size() == 1) continue;
     if (rank() == 0)
-      log::info(ranks_words(ranks) + " of group " + spec_.name + " compute on one GPU (" +
+      log::warn(ranks_words(ranks) + " of group " + spec_.name + " compute on one GPU (" +
                 gpu.substr(gpu.rfind(' ') + 1) + "), which NCCL refuses: calls on GPU memory do not use it");
     return {};
   }
+  if (ranks_with.size() > 1) return opening_failed("nccl", versions_differ(ranks_with));
   const cuda::OnDevice current(*setup.cuda, setup.device);
   auto opened = comm::open_backend("nccl", setup);
   if (!opened.ok()) {

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "tutti/base/clock.h"
@@ -29,7 +30,7 @@
 #include "tutti/models/dlrm/saved_model.h"
 #include "tutti/models/dlrm/tensors.h"
 #include "tutti/tensor/compute.h"
-#include "tutti/tensor/memory_report.h"
+#include "tutti/tensor/device_errors.h"
 #include "tutti/tensor/rank_device.h"
 #include "tutti/trace/region.h"
 #include "tutti/training/trainer.h"
@@ -151,15 +152,17 @@ class DlrmTask final : public Task {
     return epochs > 0 ? steps(train_.batches() - state_.batch) + (epochs - 1) * steps(train_.batches()) : 0;
   }
 
+  void run_part(const std::string& when, const std::function<void()>& part) override {
+    report_device_errors(
+        world_, when, [&] { return held(); }, part);
+  }
+
   TrainingStep step(std::int64_t) override {
     go_to_batch();
     const StepBatch& step = train_.next();
     const auto begin = now();
     timer_.begin(begin);
-    std::vector<LossSums> losses;
-    report_memory(
-        world_, fmt::format("step {}", state_.steps + 1), [&] { return dense_parameters(); },
-        [&] { losses = train_step(step); });
+    const std::vector<LossSums> losses = train_step(step);
     const auto end = now();
     const double seconds = timer_.end(end);
     for (std::size_t part = 0; part < step.sizes.size(); ++part) {
@@ -264,10 +267,13 @@ class DlrmTask final : public Task {
     timer_.pause();
   }
 
-  std::vector<NamedTensor> dense_parameters() const {
-    std::vector<NamedTensor> parameters;
-    for (const DenseTensor& dense : model_.dense()) parameters.push_back({dense.name, dense.value});
-    return parameters;
+  HeldMemory held() const {
+    HeldMemory held;
+    for (const DenseTensor& dense : model_.dense()) {
+      held.parameters.push_back({dense.name, dense.value});
+      if (dense.squares.defined()) held.optimizer_bytes += dense.squares.nbytes();
+    }
+    return held;
   }
 
   // By batch of the step, what its samples here lost.
@@ -459,12 +465,14 @@ RunResult run(const Group& world, const Options& options, const Architecture& ar
               const CheckpointerOptions& checkpoints) {
   prepare_compute(world);
   agree(world, check_folders(world, options, checkpoints)).or_throw();
-  DlrmTask task(world, options, architecture, sources);
+  std::optional<DlrmTask> task;
+  report_device_errors(world, "while the model was made", nullptr,
+                       [&] { task.emplace(world, options, architecture, sources); });
   write_graph(world, options.report, architecture);
-  Trainer trainer(world, task,
+  Trainer trainer(world, *task,
                   {.checkpoints = checkpoints, .line_seconds = -1, .record = recorder_options(world, options.report)});
-  task.prepare();
-  return task.result(trainer.run());
+  task->run_part("before the first step", [&] { task->prepare(); });
+  return task->result(trainer.run());
 }
 
 }  // namespace tutti::dlrm

@@ -1,5 +1,6 @@
 #pragma once
 // The end of a step on a grid: from the gradients of every rank to the new weights, the same as one process would make.
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -56,6 +57,9 @@ class GridStep {
   const std::vector<PlacedParameter>& parameters() const { return parameters_; }
   // What this rank's optimizer keeps.
   std::vector<StatePart> own_state();
+  std::size_t optimizer_bytes() const {
+    return whole_ ? whole_->state_bytes() : sharded_ ? sharded_->state_bytes() : 0;
+  }
   // With --fsdp, else null: parameters() have no memory outside of forward(), but own_state() of this.
   ShardedModule* fully_sharded() { return fully_sharded_.get(); }
   const UpdateRule& rule() const { return rule_; }

@@ -30,8 +30,8 @@
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/device_clock.h"
+#include "tutti/tensor/device_errors.h"
 #include "tutti/tensor/device_region.h"
-#include "tutti/tensor/memory_report.h"
 #include "tutti/tensor/named_tensor.h"
 #include "tutti/tensor/rank_device.h"
 #include "tutti/tensor/seed.h"
@@ -127,15 +127,16 @@ class GptTask final : public Task {
     return options_.skip_train ? 0 : gpt::steps_left(options_, progress_.consumed);
   }
 
-  TrainingStep step(std::int64_t number) override {
-    TrainingStep made;
-    report_memory(
-        world_, fmt::format("step {}", number), [&] { return parameters_of(*model_); },
-        [&] { made = train_step(number); });
-    return made;
+  void run_part(const std::string& when, const std::function<void()>& part) override {
+    report_device_errors(
+        world_, when,
+        [&] {
+          return HeldMemory{parameters_of(*model_), weights_.optimizer_bytes()};
+        },
+        part);
   }
 
-  TrainingStep train_step(std::int64_t number) {
+  TrainingStep step(std::int64_t number) override {
     if (!training_) begin_training(number);
     const auto step_begin = now();
     const std::int64_t batch = schedule_.global_batch(progress_.consumed);
@@ -405,8 +406,9 @@ class GptTask final : public Task {
 RunResult pretrain(const Group& world, const Options& options, const Tokenizer* tokenizer) {
   prepare_compute(world);
   if (options.deterministic) use_deterministic();
-  GptTask task(world, options, tokenizer);
-  Trainer trainer(world, task,
+  std::optional<GptTask> task;
+  report_device_errors(world, "while the model was made", nullptr, [&] { task.emplace(world, options, tokenizer); });
+  Trainer trainer(world, *task,
                   {.checkpoints = checkpoint_options(world, options),
                    .evaluation_interval = options.evaluation.interval,
                    .exit_interval = options.exit_interval,
@@ -417,9 +419,9 @@ RunResult pretrain(const Group& world, const Options& options, const Tokenizer* 
                               .tensorboard_rank = world.size() - 1,
                               .step_scalars = false,
                               .tensorboard_option = "--tensorboard-dir"},
-                   .timers = &task.timers()});
-  task.print_model();
-  return task.result(trainer.run());
+                   .timers = &task->timers()});
+  task->print_model();
+  return task->result(trainer.run());
 }
 
 }  // namespace tutti::gpt

@@ -2,6 +2,7 @@
 // The end of a training step, from gradients to new weights, however they are spread and scaled.
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ class ReplicaStep {
   std::int64_t skipped() const { return skipped_; }
   bool last_was_skipped() const { return ddp_.reducer().skips_step(); }
 
+  std::size_t optimizer_bytes() const { return whole_ ? whole_->state_bytes() : sharded_->state_bytes(); }
   // For checkpoints: optimizer, scale of the loss, skipped steps.
   void state(StateDict& dict);
 

@@ -28,8 +28,8 @@
 #include "tutti/parallel/replica_check.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/device_clock.h"
+#include "tutti/tensor/device_errors.h"
 #include "tutti/tensor/device_region.h"
-#include "tutti/tensor/memory_report.h"
 #include "tutti/tensor/module_state.h"
 #include "tutti/tensor/rank_device.h"
 #include "tutti/tensor/seed.h"
@@ -149,13 +149,19 @@ class ImageTask final : public Task {
                        options_.max_steps > 0 ? fmt::format(" of --max-steps {}", options_.max_steps) : "");
   }
 
+  void run_part(const std::string& when, const std::function<void()>& part) override {
+    report_device_errors(
+        world_, when,
+        [&] {
+          return HeldMemory{parameters_of(*model_), weights_.optimizer_bytes()};
+        },
+        part);
+  }
+
   TrainingStep step(std::int64_t number) override {
     progress_.steps = number;
     go_to_batch();
-    TrainingStep made;
-    report_memory(
-        world_, fmt::format("step {}", number), [&] { return parameters_of(*model_); },
-        [&] { made = train_step(number); });
+    TrainingStep made = train_step(number);
     progress_.position = loader_.state().ranks.front().position;
     ++progress_.epoch_steps;
     check_.step();
@@ -373,9 +379,10 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   check_sizes(world, train.size(), options).or_throw();
   if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic();
   agree(world, check_places(world, options)).or_throw();
-  ImageTask task(world, train, test, options);
-  return task.result(tutti::train(
-      world, task, {.checkpoints = options.checkpoints, .line_seconds = options.log_every, .record = options.record}));
+  std::optional<ImageTask> task;
+  report_device_errors(world, "while the model was made", nullptr, [&] { task.emplace(world, train, test, options); });
+  return task->result(tutti::train(
+      world, *task, {.checkpoints = options.checkpoints, .line_seconds = options.log_every, .record = options.record}));
 }
 
 }  // namespace tutti

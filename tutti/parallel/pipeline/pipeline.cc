@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <string>
 
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
@@ -82,6 +84,11 @@ StepResult Pipeline::run(const Schedule& schedule, const StepOptions& step) {
   } catch (const Exception& error) {
     // The others wait for what this rank will not send.
     if (group_.status().ok()) group_.abort(error.error());
+    throw;
+  } catch (const std::exception& error) {
+    const std::string text = error.what(), line = text.substr(0, text.find('\n'));
+    if (group_.status().ok())
+      group_.abort(Error{.code = Code::kAborted, .detail = "this rank gave its step up: " + line});
     throw;
   } catch (...) {
     if (group_.status().ok()) group_.abort(Error{.code = Code::kAborted, .detail = "this rank gave its step up"});

@@ -57,6 +57,12 @@ Result<Api> load(const BackendServices& services) {
 
 }  // namespace
 
+std::string Api::version() const {
+  int version = 0;
+  ncclGetVersion(&version);
+  return version_text(version);
+}
+
 Error Api::failure(ncclResult_t result, const char* doing, ncclComm_t comm) const {
   const char* const words = ncclGetErrorString(result);
   const char* const last = comm ? ncclGetLastError(comm) : nullptr;

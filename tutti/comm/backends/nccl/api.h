@@ -31,6 +31,7 @@ struct Api {
   decltype(&::ncclGroupStart) ncclGroupStart;
   decltype(&::ncclGroupEnd) ncclGroupEnd;
 
+  std::string version() const;  // "2.27.3"
   // "NCCL could not add: unhandled system error (Connection refused)". `comm` may be null.
   Error failure(ncclResult_t result, const char* doing, ncclComm_t comm) const;
 };

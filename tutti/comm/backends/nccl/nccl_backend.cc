@@ -313,9 +313,10 @@ class NcclBackend final : public Backend {
 extern "C" {
 [[gnu::visibility("default")]] extern const int tutti_backend_abi = kBackendAbi;
 
-[[gnu::visibility("default")]] bool tutti_probe_backend(const BackendSetup* setup, Error* error) {
+[[gnu::visibility("default")]] bool tutti_probe_backend(const BackendSetup* setup, std::string* version, Error* error) {
   const auto found = api(setup->services);
   if (!found.ok()) *error = found.error();
+  if (found.ok()) *version = (*found)->version();
   return found.ok();
 }
 

@@ -34,6 +34,7 @@
 #include "tutti/parallel/data_parallel/reducer/features/features.h"
 #include "tutti/parallel/replicas.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/device_errors.h"
 
 namespace tutti {
 
@@ -175,8 +176,10 @@ void Reducer::check_batch(const at::Tensor& batch) const {
 }
 
 void Reducer::finish() {
-  const MutexLock lock(state_->mutex);
-  if (state_->sync) state_->finish_step(Give::kGradients);
+  report_device_errors(state_->group, "while gradients were averaged", nullptr, [this] {
+    const MutexLock lock(state_->mutex);
+    if (state_->sync) state_->finish_step(Give::kGradients);
+  });
 }
 
 void Reducer::State::finish_step(Give give) {
