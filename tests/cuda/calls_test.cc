@@ -112,8 +112,8 @@ TEST_P(CudaCalls, WaitForWhatStandsOnTheStream) {
   });
 }
 
-// A stream that waits for calls runs what is put on it later after them. Where NCCL carries the calls, the host goes on
-// while what stands on the stream before them is still held back.
+// A stream that waits for calls runs what is put on it later after them. Where NCCL carries the calls, the host
+// continues while what stands on the stream before them is still held back.
 TEST_P(CudaCalls, HoldTheStreamThatWaitsForThem) {
   expect_all_well(2, [nccl = GetParam() == kNccl](Group& world) {
     Numbers x(world, {1, 1, 1});

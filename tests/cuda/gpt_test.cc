@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 
+#include <string>
+
 #include "tests/cuda/worlds.h"
 #include "tests/parity/gpt_grid.h"
 
@@ -27,6 +29,12 @@ const Combination kCombinations[] = {
     {.pipeline = 2, .data = 2, .context = 2, .recompute = true},
 };
 
+std::string name_of(const Combination& c) {
+  return fmt::format("tp{}_pp{}_dp{}_cp{}{}{}{}", c.tensor, c.pipeline, c.data, c.context,
+                     c.chunks > 1 ? fmt::format("_schedule{}", int(c.schedule)) : "", c.recompute ? "_recomputed" : "",
+                     c.fully_shard ? "_fully_sharded" : "");
+}
+
 class GptOnGpus : public ::testing::TestWithParam<Combination> {};
 
 void expect_trains(const Combination& c, const char* engine) {
@@ -48,23 +56,22 @@ TEST_P(GptOnGpus, TrainsAsOneProcessOnTheCpu) { expect_trains(GetParam(), test::
 
 #ifdef TUTTI_HAS_NCCL
 // There the host does not wait for the calls in a pass.
-TEST(GptOnGpusByNccl, TrainsAsOneProcessOnTheCpu) {
-  const Combination combinations[] = {{.tensor = 2, .pipeline = 2, .recompute = true},
-                                      {.tensor = 2, .context = 2, .sequence_parallel = true, .recompute = true},
-                                      {.tensor = 2, .data = 2, .recompute = true, .fully_shard = true}};
-  for (const Combination& c : combinations) {
-    if (!test::lacks_gpus(c.ranks()).empty()) GTEST_SKIP() << test::lacks_gpus(c.ranks());
-    expect_trains(c, test::kNccl);
-  }
+class GptOnGpusByNccl : public ::testing::TestWithParam<Combination> {};
+
+TEST_P(GptOnGpusByNccl, TrainsAsOneProcessOnTheCpu) {
+  if (const std::string lacks = test::lacks_gpus(GetParam().ranks()); !lacks.empty()) GTEST_SKIP() << lacks;
+  expect_trains(GetParam(), test::kNccl);
 }
+
+const Combination kByNccl[] = {{.tensor = 2, .pipeline = 2, .recompute = true},
+                               {.tensor = 2, .context = 2, .sequence_parallel = true},
+                               {.tensor = 2, .data = 2, .recompute = true, .fully_shard = true}};
+INSTANTIATE_TEST_SUITE_P(Grids, GptOnGpusByNccl, ::testing::ValuesIn(kByNccl),
+                         [](const auto& info) { return name_of(info.param); });
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Grids, GptOnGpus, ::testing::ValuesIn(kCombinations), [](const auto& info) {
-  const Combination& c = info.param;
-  return fmt::format("tp{}_pp{}_dp{}_cp{}{}{}{}", c.tensor, c.pipeline, c.data, c.context,
-                     c.chunks > 1 ? fmt::format("_schedule{}", int(c.schedule)) : "", c.recompute ? "_recomputed" : "",
-                     c.fully_shard ? "_fully_sharded" : "");
-});
+INSTANTIATE_TEST_SUITE_P(Grids, GptOnGpus, ::testing::ValuesIn(kCombinations),
+                         [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
 }  // namespace tutti::gpt

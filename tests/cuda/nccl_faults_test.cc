@@ -93,10 +93,12 @@ TEST(NcclFaults, ACallThatWasLeftToAStreamIsReportedByTheNextAwait) {
         std::optional<StreamGate> gate;
         if (world.rank() != 1) gate.emplace(device, request.stream, go);
         kill_after_all(world, 1);
-        world.submit(request).wait_on(request.stream).or_throw();
-        go = true;
-        go.notify_all();
-        const std::string text = sentence_of([&] { await_stream_calls().or_throw(); });
+        const std::string text = sentence_of([&] {
+          world.submit(request).wait_on(request.stream).or_throw();
+          go = true;
+          go.notify_all();
+          await_stream_calls().or_throw();
+        });
         expect_words(text, "PeerLost: all_reduce #2 (f32[1000], sum, cuda:");
         expect_words(text, "rank 1 ");
         await_stream_calls().or_throw();

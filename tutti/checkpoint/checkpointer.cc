@@ -13,6 +13,7 @@
 #include "tutti/checkpoint/folder/shared_folder.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/stop_request.h"
+#include "tutti/comm/stream_calls.h"
 
 namespace tutti {
 
@@ -156,6 +157,7 @@ bool Checkpointer::after(std::int64_t step, bool last) {
 
 void Checkpointer::save(std::int64_t step) {
   if (!saver_) return;
+  await_stream_calls().or_throw();
   StateDict state(StateUse::kSave);
   collect(state);
   state.facts().step = step;
@@ -167,6 +169,7 @@ void Checkpointer::save(std::int64_t step) {
 
 void Checkpointer::copy(std::int64_t step) {
   if (!copies_) return;
+  await_stream_calls().or_throw();
   StateDict state(StateUse::kSave);
   collect(state);
   state.facts().step = step;

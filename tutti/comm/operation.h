@@ -52,6 +52,12 @@ enum class Progress {
   kDone,     // finished: buffers are valid and no longer used
 };
 
+enum class Hold {
+  kNever,   // it ends on the host
+  kNotYet,  // step again
+  kHeld,
+};
+
 class Operation {
  public:
   virtual ~Operation() = default;
@@ -62,9 +68,8 @@ class Operation {
   // Whether the order of the group's collectives no longer depends on this one: the rest happens on a GPU, in an order
   // of its own. Then the next collective starts beside it.
   virtual bool lets_next_start() const { return false; }
-  // Makes what is put on a stream of the GPU from now on run after the operation. False: the operation is not, or not
-  // yet, on a stream itself.
-  virtual bool hold(void* /*stream*/) const { return false; }
+  // Makes what is put on a stream of the GPU from now on run after the operation, once that is on a stream itself.
+  virtual Hold hold(void* /*stream*/) const { return Hold::kNever; }
   // After kBlocked: adds what is awaited.
   virtual void blockers(Blockers& blockers) const = 0;
 };

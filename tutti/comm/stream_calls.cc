@@ -9,7 +9,8 @@
 namespace tutti {
 namespace {
 
-// A group that nobody else holds has ended its calls.
+// The last handle of a group ends its calls. A program that has dropped a group, for example to begin again after an
+// error, is told no more of it.
 struct LeftCall {
   std::weak_ptr<comm::GroupState> group;
   std::shared_ptr<comm::Submission> submission;
@@ -38,18 +39,21 @@ void comm::left_to_stream(const std::shared_ptr<GroupState>& group, std::shared_
 
 Status await_stream_calls() {
   LeftCalls& left = LeftCalls::of_process();
-  std::deque<LeftCall> calls;
-  {
-    const MutexLock lock(left.mutex);
-    calls.swap(left.calls);
-  }
   Status first;
-  for (const LeftCall& call : calls) {
-    const auto group = call.group.lock();
-    if (!group) continue;
-    if (Status status = group->wait(*call.submission); first.ok()) first = std::move(status);
+  for (;;) {
+    LeftCall call;
+    {
+      const MutexLock lock(left.mutex);
+      if (left.calls.empty()) return first;
+      call = left.calls.front();
+    }
+    if (const auto group = call.group.lock()) {
+      if (Status status = group->wait(*call.submission); first.ok()) first = std::move(status);
+    }
+    // Only now, so that no other thread finds it gone before it has ended.
+    const MutexLock lock(left.mutex);
+    if (!left.calls.empty() && left.calls.front().submission == call.submission) left.calls.pop_front();
   }
-  return first;
 }
 
 }  // namespace tutti

@@ -31,7 +31,8 @@ Status Work::wait() const { return pending_ ? pending_->group->wait(*pending_->s
 Status Work::wait_on(void* stream) const {
   if (!pending_) return failed_;
   TUTTI_TRY(pending_->group->wait_on(*pending_->submission, stream));
-  if (!done()) comm::left_to_stream(pending_->group, pending_->submission);
+  if (done()) return wait();  // it may have failed since
+  comm::left_to_stream(pending_->group, pending_->submission);
   return {};
 }
 

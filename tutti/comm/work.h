@@ -35,7 +35,7 @@ class Work {
   std::optional<Status> wait_for(Duration limit) const;
   // Waits for work that is put on `stream`, a cudaStream_t of the call's device, after this. Where NCCL carries the
   // call, the stream waits, and the host continues. Then an error comes from await_stream_calls() (comm/stream_calls.h)
-  // and from every later call of the group, and the buffers must not be freed but in the order of the stream. Other
+  // and from every later call of the group, and the buffers may be freed in the order of the stream only. Other
   // calls are waited for on the host, as wait() does.
   Status wait_on(void* stream) const;
   // Calls `act` once the operation has ended: at once on this thread if it has, else on a thread that Tutti keeps for

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <utility>
 
 #include "tutti/base/thread.h"
@@ -33,9 +34,10 @@ TensorWork start_pairs(const Group& group, Kind kind, std::span<const at::Tensor
 struct TensorWork::Flight {
   std::vector<at::Tensor> tensors;  // go last: until `work` is gone, the operations may use them
   std::variant<Work, Works, CoalescedWork> work;
+  std::atomic<bool> left_to_stream{false};
   Unwinding unwinding{};
   ~Flight() {
-    if (!unwinding.is_past()) (void)wait();  // else the work ends the operations
+    if (!unwinding.is_past() && !left_to_stream) (void)wait();  // else the work ends the operations
   }
   Status wait() const {
     return std::visit([](const auto& one) { return one.wait(); }, work);
@@ -53,11 +55,9 @@ Status TensorWork::wait() const { return flight_ ? flight_->wait() : Status(); }
 void TensorWork::get_on_stream() const {
   if (!flight_) return;
   const auto* const work = std::get_if<Work>(&flight_->work);
-  if (!work || !streams_are_shown() || flight_->tensors.empty() || !flight_->tensors.front().is_cuda()) return get();
+  if (!work || !streams_are_shown() || !flight_->tensors.front().is_cuda()) return get();
   work->wait_on(place_of(flight_->tensors.front()).stream).or_throw();
-  if (work->done()) return;
-  flight_->work = Work();
-  flight_->tensors.clear();
+  flight_->left_to_stream = true;
 }
 
 void run_on_stream(const Group& group, const Request& request, CallSite at) {

@@ -34,8 +34,9 @@ class TensorWork {
   bool done() const;
   Status wait() const;
   void get() const { wait().or_throw(); }
-  // get() for what is put on the current stream of the tensors' device after this: as Work::wait_on(). A call that is
-  // left to the stream no longer keeps the tensors.
+  // get() for what is put on the current stream of the tensors' device after this: as Work::wait_on(). The last copy no
+  // longer waits, so tensors that are freed then must have been allocated on this stream. Batches, and calls of several
+  // tensors, are waited for on the host.
   void get_on_stream() const;
 
  private:

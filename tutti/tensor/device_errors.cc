@@ -19,6 +19,7 @@ std::string text_of(const HeldMemory& held) {
   std::uint64_t weights = 0, gradients = 0;
   NamedTensor largest;
   for (const NamedTensor& parameter : without_repeats(held.parameters)) {
+    if (!parameter.tensor.storage().data()) continue;  // FullySharded has released it
     weights += parameter.tensor.nbytes();
     if (const at::Tensor& gradient = parameter.tensor.grad(); gradient.defined() && !gradient.is_sparse())
       gradients += gradient.nbytes();
@@ -37,7 +38,7 @@ std::string first_line(const c10::Error& error) {
   return text.substr(0, text.find('\n'));
 }
 
-// LibTorch gives CUDA's words, and no number.
+// LibTorch's error has the text of CUDA, but not its number.
 std::string hint_of(const std::string& text) {
   const auto runtime = cuda::runtime();
   if (!runtime.ok()) return {};
@@ -59,14 +60,14 @@ void report_device_errors(const Group& world, std::string_view when, const std::
   };
   try {
     act();
-  } catch (const c10::OutOfMemoryError& error) {
-    fail(Code::kLimit,
-         fmt::format("no memory is left {}: {}{}", when, first_line(error), held ? "; " + text_of(held()) : ""),
-         "a smaller batch, recomputation or more ranks that divide the model need less; nvidia-smi shows what other "
-         "processes hold");
   } catch (const c10::Error& error) {
     const std::string text = first_line(error);
-    if (text.find("CUDA error") == text.npos) throw;
+    const auto has = [&](std::string_view words) { return text.find(words) != text.npos; };
+    if (dynamic_cast<const c10::OutOfMemoryError*>(&error) || has("CUDA error: out of memory"))
+      fail(Code::kLimit, fmt::format("no memory is left {}: {}{}", when, text, held ? "; " + text_of(held()) : ""),
+           "a smaller batch, recomputation or more ranks that divide the model need less; nvidia-smi shows what other "
+           "processes hold");
+    if (!has("CUDA error") && !has("cuDNN error") && !has("CUDA driver error")) throw;
     fail(Code::kSystem, fmt::format("{} failed {}: {}", world.device(), when, text), hint_of(text));
   }
 }

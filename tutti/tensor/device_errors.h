@@ -19,7 +19,7 @@ struct HeldMemory {
 
 // Runs `act`. An error of the device that LibTorch throws from it becomes an Exception that names the rank, the device
 // and `when` ("in step 5"). It is kLimit where no memory is left, with what LibTorch asked for and what `held` gives;
-// else kSystem, with what to do. Without `held` nothing is said of it.
+// else kSystem, with what to do. `held` may be null.
 void report_device_errors(const Group& world, std::string_view when, const std::function<HeldMemory()>& held,
                           const std::function<void()>& act);
 

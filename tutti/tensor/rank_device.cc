@@ -23,8 +23,8 @@
 namespace tutti {
 namespace {
 
-// Whether LibTorch has the GPU of this rank, and it can be used.
-Status check_gpu(const Group& world, const c10::Device& device) {
+// Uses the GPU of this rank: whether LibTorch has it, and CUDA lets this process use it.
+Status use_gpu(const Group& world, const c10::Device& device) {
   const auto no = [&](std::string detail, std::string hint) {
     return Error{.code = Code::kUnsupported,
                  .detail = std::move(detail),
@@ -42,8 +42,8 @@ Status check_gpu(const Group& world, const c10::Device& device) {
     return no(fmt::format("this rank computes on {}, and LibTorch finds {} {}", device.str(), count,
                           count == 1 ? "GPU" : "GPUs"),
               "TUTTI_DEVICE and CUDA_VISIBLE_DEVICES say which GPUs a rank has");
-  // CUDA refuses a GPU that another process has for itself when it is used first. It stays the current one: to make the
-  // one before current would use that as well.
+  // CUDA refuses a GPU in exclusive mode at its first use. The GPU stays the current one, since a change back would use
+  // another GPU as well.
   const auto use = [&]() -> Status {
     const cuda::Runtime* const runtime = TUTTI_TRY(cuda::runtime_with(device.index()));
     TUTTI_TRY(runtime->check(runtime->cudaSetDevice(device.index()), "use this GPU"));
@@ -61,7 +61,7 @@ c10::Device rank_device(const Group& world, const std::string& choice) {
   if (choice == "cpu") return c10::kCPU;
   c10::Device device(world.device());
   if (device.is_cuda() && !device.has_index()) device.set_index(0);
-  const Status usable = agree(world, check_gpu(world, device));
+  const Status usable = agree(world, use_gpu(world, device));
   if (choice == "cuda") usable.or_throw();
   if (!usable.ok()) {
     if (world.rank() == 0) log::info("training on the CPU: " + to_string(usable.error()));

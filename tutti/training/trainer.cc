@@ -99,7 +99,7 @@ void Trainer::after_step(bool evaluate_now) {
   const bool leave = multiple_of(options_.exit_interval) || out_of_time();
   const auto due = checkpoints_.due(step_, last || leave);
   if (due.save) save();
-  if (due.copy) checkpoints_.copy(step_);
+  if (due.copy) task_.run_part(fmt::format("in the copy of step {}", step_), [&] { checkpoints_.copy(step_); });
   result_.left = leave && !last;
   result_.stopped = due.stop && !last;
 }
@@ -121,7 +121,7 @@ bool Trainer::out_of_time() const {
 void Trainer::save() {
   const auto timing =
       options_.timers ? options_.timers->time_on_host("save-checkpoint", 1) : LeveledTimers::Timing(nullptr);
-  checkpoints_.save(step_);
+  task_.run_part(fmt::format("in the save of step {}", step_), [&] { checkpoints_.save(step_); });
   saved_step_ = step_;
 }
 

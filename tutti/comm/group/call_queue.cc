@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <future>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "tutti/base/pause.h"
@@ -21,6 +22,7 @@ namespace tutti::comm {
 namespace {
 
 constexpr Duration kCheckPeriod = std::chrono::microseconds(500);
+constexpr Duration kLookAgain = std::chrono::microseconds(50);
 constexpr std::size_t kSmallMessage = 64 << 10;  // bytes
 
 bool are_small_messages(std::span<const std::shared_ptr<Submission>> submissions) {
@@ -294,10 +296,14 @@ Status CallQueue::wait(Submission& submission) {
 }
 
 Status CallQueue::wait_on(Submission& submission, void* stream) {
-  bool is_held = false;
-  drive_until(submission, *submission.deadline,
-              [&] { return is_held = submission.operation && submission.operation->hold(stream); });
-  return is_held ? Status() : wait(submission);
+  comm::Hold hold = comm::Hold::kNotYet;
+  const auto is_known = [&] {
+    if (submission.operation) hold = submission.operation->hold(stream);
+    return hold != comm::Hold::kNotYet;
+  };
+  // The library that puts the operation on a stream has nothing to sleep on.
+  while (!drive_until(submission, *submission.deadline, is_known)) std::this_thread::sleep_for(kLookAgain);
+  return hold == comm::Hold::kHeld ? Status() : wait(submission);
 }
 
 // Atomics have no wait with a limit.

@@ -169,7 +169,8 @@ void GroupState::call_overdue(const Submission& call, const Submission& blocked)
   std::string detail = "still waiting for ";
   if (&blocked != &call)
     detail += "its turn behind " + call_text(blocked.request, blocked.sequence) + ", which waits for ";
-  Error error = call.deadline->error(detail + awaited_text(blocked.request, blockers), limit_text(call.request));
+  detail += blockers.in_turn ? "earlier calls of the group on the GPU" : awaited_text(blocked.request, blockers);
+  Error error = call.deadline->error(detail, limit_text(call.request));
   error.ranks = blockers.ranks;
   if (!call.deadline->expired()) {
     error.limit = -1;
@@ -183,7 +184,10 @@ std::optional<Trouble> GroupState::check(Submission& call, Clock::time_point tim
   if (auto trouble = failure_.ended_elsewhere()) return trouble;
   blockers_.clear();
   call.operation->blockers(blockers_);
-  if (blockers_.in_turn) return {};
+  if (blockers_.in_turn) {
+    if (time >= call.warn_at) call.warn_at = time + Submission::kCompareAfter;  // its turn may have come by then
+    return {};
+  }
   if (process_->host)
     for (const int r : blockers_.ranks)
       if (auto departure = peers_.departure_of(r)) {

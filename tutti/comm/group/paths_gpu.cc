@@ -1,9 +1,9 @@
 // The paths of calls on GPUs: where a rank computes, and NCCL.
 //
 // Where a rank cannot take part, two ranks use one GPU, or ranks have NCCLs of different versions, NCCL waits, or fails
-// with a message that names no rank. So before it is opened, every rank tells all others whether it could take part,
-// with which version, and on which GPU of which machine. A rank that could not is an error on all ranks, which names
-// it, and so are versions that differ. If a GPU is shared, the group does without NCCL.
+// with a message that names no rank. So before it is opened, every rank reports to all others whether it could take
+// part, with which version, and on which GPU of which machine. A rank that could not is an error on all ranks, which
+// names it, and so are versions that differ. If a GPU is shared, the group does without NCCL.
 #include <map>
 
 #include "tutti/base/env.h"

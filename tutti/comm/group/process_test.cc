@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <future>
-#include <latch>
 #include <memory>
 #include <utility>
 
@@ -72,7 +72,7 @@ TEST_F(RootCause, AnEchoWaitsForTheRankThatKnows) {
 // As a TcpStore does, carries out one call after another.
 class SerialStore final : public Store {
  public:
-  SerialStore(std::unique_ptr<Store> table, std::latch& waits) : table_(std::move(table)), waits_(waits) {}
+  SerialStore(std::unique_ptr<Store> table, std::atomic<int>& waits) : table_(std::move(table)), waits_(waits) {}
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override {
     return std::unique_ptr<Store>(new SerialStore(TUTTI_TRY(table_->clone(deadline)), waits_));
   }
@@ -80,22 +80,25 @@ class SerialStore final : public Store {
  private:
   Result<store::Reply> call(const store::Request& request, Deadline deadline, const Waiting& waiting) override {
     const MutexLock lock(mutex_);
-    if (request.op == store::Op::kGet) waits_.count_down();
+    if (request.op == store::Op::kGet) {
+      waits_.fetch_sub(1);
+      waits_.notify_all();
+    }
     return table_->run(request, &deadline, waiting);
   }
 
   Mutex mutex_;
   const std::unique_ptr<Store> table_;
-  std::latch& waits_;
+  std::atomic<int>& waits_;
 };
 
 TEST_F(RootCause, RanksThatWaitForEachOtherInTwoGroupsReportBothErrors) {
-  std::latch waits(2);
+  std::atomic<int> waits{2};
   for (Process* process : {&process_, &other_})
     process->store = std::make_unique<SerialStore>(table_.clone(Deadline::after_seconds(1)).or_throw(), waits);
   auto of_7 = std::async(std::launch::async, [&] { return cause_of(process_, kOwnError, 7, Evidence::kEcho); });
   auto of_8 = std::async(std::launch::async, [&] { return cause_of(other_, kOwnError, 8, Evidence::kEcho); });
-  waits.wait();
+  for (int left; (left = waits.load()) > 0;) waits.wait(left);
   (void)cause_of(process_, {.code = Code::kPeerLost, .detail = "rank 1 is gone"}, 8, Evidence::kCause);
   (void)cause_of(other_, {.code = Code::kMismatch, .detail = "rank 1 called barrier"}, 7, Evidence::kCause);
   EXPECT_EQ(of_7.get(), "Mismatch: rank 1 called barrier");

@@ -205,7 +205,11 @@ void ShardedBlock::publish() {
 
 void ShardedBlock::begin_whole() {
   if (empty()) return;
-  if (!mixed()) return gather();
+  if (!mixed()) {
+    begin_gather();
+    if (gathering_) gathering_->work.get();  // the host will read the weights, or keep them
+    return gather();
+  }
   const at::Tensor gathered = at::empty(whole_.sizes(), own_.options());
   all_gather(groups_.gathers, own_, gathered);
   put_memory(whole_, gathered);

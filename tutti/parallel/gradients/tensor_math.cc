@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tutti/comm/kernels/finite.h"
+#include "tutti/comm/stream_calls.h"
 #include "tutti/parallel/gradients/average_tiles.h"
 #include "tutti/parallel/optim/rule_state.h"
 #include "tutti/tensor/tensor_bytes.h"
@@ -143,6 +144,7 @@ std::vector<double> values_of(std::span<const at::Tensor> numbers) {
   for (const auto& on_gpu : by_gpu(numbers)) {
     const at::Tensor read = at::stack(picked(numbers, on_gpu)).to(at::kCPU, at::kDouble);
     for (std::size_t k = 0; k < on_gpu.size(); ++k) values[on_gpu[k]] = read.data_ptr<double>()[k];
+    await_stream_calls().or_throw();  // they come before what was read
   }
   return values;
 }

@@ -10,8 +10,10 @@
 // tags nor a receive from any source, and blocks a stream until the peer arrives.)
 //
 // An operation that is destroyed before its end waits until the GPU no longer uses the buffers. After an abort this
-// takes milliseconds. After five seconds it stops waiting, and a GPU that hangs may still write to them.
+// takes milliseconds. After five seconds, in all, operations of a group stop waiting, and a GPU that hangs may still
+// write to their buffers.
 #include <deque>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -61,6 +63,7 @@ struct Shared {
   Communicator& communicator;
   Scratch& scratch;
   std::deque<const NcclOperation*>& on_stream;  // those that are on the stream, in its order
+  std::optional<Deadline>& patience;            // of all operations that are destroyed before their end
   int device, rank, size;
 };
 
@@ -76,11 +79,10 @@ class NcclOperation final : public Operation {
 
   ~NcclOperation() override {
     const cuda::OnDevice current(s_.cuda, s_.device);
-    if (begun_ && !done_)
-      for (const auto patience = Deadline::after(kLetGo); s_.cuda.cudaStreamQuery(stream_) == cuda::kNotReady;) {
-        if (patience.expired()) break;
-        std::this_thread::yield();
-      }
+    if (begun_ && !done_) {
+      if (!s_.patience) s_.patience = Deadline::after(kLetGo);
+      while (s_.cuda.cudaStreamQuery(stream_) == cuda::kNotReady && !s_.patience->expired()) std::this_thread::yield();
+    }
     s_.cuda.cudaGetLastError();
     if (!done_) std::erase(s_.on_stream, this);
   }
@@ -115,10 +117,11 @@ class NcclOperation final : public Operation {
 
   bool lets_next_start() const override { return enqueued_; }
 
-  bool hold(void* stream) const override {
-    if (!enqueued_) return false;
+  Hold hold(void* stream) const override {
+    if (!enqueued_) return Hold::kNotYet;
     const cuda::OnDevice current(s_.cuda, s_.device);
-    return s_.cuda.check(s_.cuda.cudaStreamWaitEvent(stream, ended_.get(), 0), "order two streams").ok();
+    const int code = s_.cuda.cudaStreamWaitEvent(stream, ended_.get(), 0);
+    return s_.cuda.check(code, "order two streams").ok() ? Hold::kHeld : Hold::kNever;
   }
 
   void blockers(Blockers& blockers) const override {
@@ -285,9 +288,10 @@ class NcclOperation final : public Operation {
 class NcclBackend final : public Backend {
  public:
   NcclBackend(const BackendSetup& setup, const Api& api, std::unique_ptr<Communicator> communicator)
-      : communicator_(std::move(communicator)), scratch_(*setup.cuda), shared_{api,        *setup.cuda, *communicator_,
-                                                                               scratch_,   on_stream_,  setup.device,
-                                                                               setup.rank, setup.size} {}
+      : communicator_(std::move(communicator)),
+        scratch_(*setup.cuda),
+        shared_{api,       *setup.cuda,  *communicator_, scratch_,  on_stream_,
+                patience_, setup.device, setup.rank,     setup.size} {}
 
   Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t) override {
     const cuda::OnDevice current(shared_.cuda, shared_.device);
@@ -305,6 +309,7 @@ class NcclBackend final : public Backend {
   const std::unique_ptr<Communicator> communicator_;
   Scratch scratch_;
   std::deque<const NcclOperation*> on_stream_;
+  std::optional<Deadline> patience_;
   const Shared shared_;
 };
 
