@@ -235,6 +235,18 @@ TEST(TrainingOnGpus, CallsInThePassesAreLaunchedWithoutWaitingForTheGpu) {
   expect_in_world(body, 2, kNccl);
 }
 
+// Whole weights are for the host.
+TEST(TrainingOnGpus, NoWeightsAreMadeWholeByACallThatFailed) {
+  const auto body = [](Group& world) {
+    Layers layers(gpu_of(world), 1);
+    FullySharded sharded(layers.net, world);
+    const std::string text = sentence_of([&] { sharded.unshard(); });
+    expect_words(text, "all_gather #2");
+    expect_words(text, "unhandled system error (told by the double)");
+  };
+  EXPECT_EQ(describe(run_processes(2, body, with_gpus(kNccl, {{"FAKE_NCCL", "fail:1:2"}}))), "");
+}
+
 // The step after the call that failed changes no weight.
 TEST(TrainingOnGpus, NoOptimizerStepsFromACallThatFailed) {
   const auto body = [](Group& world) {
