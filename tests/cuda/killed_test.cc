@@ -48,7 +48,7 @@ class LastKernels {
   }
   // On the current stream of this thread.
   void enqueue(at::Device gpu) {
-    fakes::enqueue(fakes::current_stream(gpu), [this] { run(); });
+    fakes::enqueue_waiting(fakes::current_stream(gpu), [this] { run(); });
   }
 
  private:

@@ -1,7 +1,6 @@
 // Calls of a group run beside the kernels of a pass. Kernels that wait for a call stand on the stream of the pass: they
 // come to their end only if the call does not wait for what is behind them. Only on the double, whose copies are
 // counted.
-#include <c10/core/DeviceGuard.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +35,7 @@ std::uint64_t copied_to(at::Device gpu) { return fake_cuda_copied_to(gpu.index()
 
 // Puts a kernel on the current stream that ends when calls have written so many bytes to the GPU in all.
 void wait_on_stream_for(at::Device gpu, std::uint64_t bytes, const std::string& what) {
-  fakes::enqueue(fakes::current_stream(gpu), [=] {
+  fakes::enqueue_waiting(fakes::current_stream(gpu), [=] {
     if (!fake_cuda_await_copied_to(gpu.index(), bytes, kPatience))
       throw Exception(Error{.code = Code::kTimeout,
                             .detail = what + ": " + std::to_string(copied_to(gpu)) + " bytes were copied to " +
@@ -132,7 +131,7 @@ TEST(TrainingOnGpus, BackwardIsLaunchedWithoutWaitingForTheGpu) {
       for (int step = 0; step < 3; ++step) {
         std::promise<void> launched;
         layers.all[0]->in_forward = [gpu, name = way.name, ended = launched.get_future().share()] {
-          fakes::enqueue(fakes::current_stream(gpu), [=] {
+          fakes::enqueue_waiting(fakes::current_stream(gpu), [=] {
             if (ended.wait_for(std::chrono::milliseconds(kPatience)) != std::future_status::ready)
               throw Exception(Error{.code = Code::kTimeout, .detail = name + ": backward() waits for the GPU"});
           });
@@ -182,26 +181,14 @@ struct DividedModel : nn::Module {
 // Passes of a model, launched while a kernel before them holds the stream.
 void expect_launched_while_held(const std::string& what, at::Device gpu, const std::function<at::Tensor()>& forward,
                                 const std::function<void()>& step) {
-  struct Hold {
-    std::promise<void> launched{};
-    bool in_time = false;
-  };
-  const c10::DeviceGuard current(gpu);  // of whose default stream the handle is
   for (int k = 0; k < 3; ++k) {
-    Hold hold;
-    // As what waits for others does, it lets streams that are to wait for this one be launched.
-    fake_cuda_enqueue(
-        fakes::current_stream(gpu).native_handle(),
-        [](void* data) {
-          Hold& held = *static_cast<Hold*>(data);
-          held.in_time =
-              held.launched.get_future().wait_for(std::chrono::milliseconds(kPatience)) == std::future_status::ready;
-        },
-        &hold);
+    std::promise<void> launched;
+    fakes::enqueue_waiting(fakes::current_stream(gpu), [what, ended = launched.get_future().share()] {
+      if (ended.wait_for(std::chrono::milliseconds(kPatience)) != std::future_status::ready)
+        throw Exception(Error{.code = Code::kTimeout, .detail = what + ": a pass waits for the GPU"});
+    });
     forward().backward();
-    hold.launched.set_value();
-    fakes::await(fakes::current_stream(gpu));
-    check(hold.in_time, what, ": a pass waits for the GPU");
+    launched.set_value();
     step();
   }
 }

@@ -299,6 +299,10 @@ void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data) {
 void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data) {
   stream_of(stream)->push([=] { act(data); });
 }
+void fake_cuda_enqueue_waiting(void* stream, void (*act)(void*), void* data) {
+  const StreamHandle on = stream_of(stream);
+  on->push([=, raw = on.get()] { raw->run_what_may_wait([=] { act(data); }); });
+}
 void fake_cuda_await(void* stream) { stream_of(stream)->wait_for_all(); }
 std::uint64_t fake_cuda_host_waits(int device) { return host_waits[device]; }
 std::uint64_t fake_cuda_unpinned_copies(int device) { return unpinned_copies[device]; }

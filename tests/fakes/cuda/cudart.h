@@ -14,6 +14,9 @@ void* fake_cuda_bytes(const void* pointer);
 // do here.
 void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data);
 void fake_cuda_enqueue_late(void* stream, void (*act)(void*), void* data);
+// As the late one, for an act that waits for what is on no stream: other streams that are to wait for it do not hold
+// the host meanwhile.
+void fake_cuda_enqueue_waiting(void* stream, void (*act)(void*), void* data);
 void fake_cuda_await(void* stream);  // does not count as a wait of the host
 void fake_cuda_lose(int device);     // from now on every use of it fails
 int fake_cuda_is_lost(int device);

@@ -257,7 +257,9 @@ c10::Stream current_stream(c10::Device device) {
   return stream_number(index, current_streams[std::size_t(index)]);
 }
 
-void enqueue(c10::Stream stream, std::function<void()> act) {
+namespace {
+
+void enqueue_by(void (*enqueue)(void*, void (*)(void*), void*), c10::Stream stream, std::function<void()> act) {
   const OnDevice on(stream.device_index());
   const int device = stream.device_index();
   auto* const guarded = new std::function<void()>([act = std::move(act), device] {
@@ -275,7 +277,16 @@ void enqueue(c10::Stream stream, std::function<void()> act) {
     const std::unique_ptr<std::function<void()>> act(static_cast<std::function<void()>*>(data));
     (*act)();
   };
-  fake_cuda_enqueue_late(handle_of(stream), run, guarded);
+  enqueue(handle_of(stream), run, guarded);
+}
+
+}  // namespace
+
+void enqueue(c10::Stream stream, std::function<void()> act) {
+  enqueue_by(fake_cuda_enqueue_late, stream, std::move(act));
+}
+void enqueue_waiting(c10::Stream stream, std::function<void()> act) {
+  enqueue_by(fake_cuda_enqueue_waiting, stream, std::move(act));
 }
 
 void await(c10::Stream stream) {

@@ -21,6 +21,8 @@ namespace tutti::fakes {
 c10::Stream current_stream(c10::Device device);
 // Runs `act` when its turn on the stream comes. An exception breaks the device: later calls there throw it.
 void enqueue(c10::Stream stream, std::function<void()> act);
+// The same for an `act` that waits for something that is on no stream, such as this thread.
+void enqueue_waiting(c10::Stream stream, std::function<void()> act);
 // Waits, without counting it.
 void await(c10::Stream stream);
 // What is put on `second` from now on runs after what is on `first` now.
