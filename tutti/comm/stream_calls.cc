@@ -9,8 +9,8 @@
 namespace tutti {
 namespace {
 
-// The last handle of a group ends its calls. A program that has dropped a group, for example to begin again after an
-// error, is told no more of it.
+// The last handle of a group ends its calls. Errors of a group that the program has dropped, for example to begin again
+// after an error, are not reported.
 struct LeftCall {
   std::weak_ptr<comm::GroupState> group;
   std::shared_ptr<comm::Submission> submission;

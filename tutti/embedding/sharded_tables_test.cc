@@ -1,7 +1,5 @@
 // P ranks with their parts equal one process with plain loops over whole tables, step after step: every kind of
 // placement, rule and exchange, over shared memory and links.
-#include "tutti/embedding/sharded_tables.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,36 +13,12 @@
 #include "tests/harness/ranks.h"
 #include "tutti/base/deadline.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/embedding/test_tables.h"
 
 namespace tutti {
 namespace {
 
 constexpr int kSteps = 4;
-
-// Numbers that are a function of where they are used, and nothing else.
-double noise(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0) {
-  std::uint64_t x = a * 0x9e3779b97f4a7c15 + b * 0xbf58476d1ce4e5b9 + c * 0x94d049bb133111eb + 1;
-  for (int i = 0; i < 3; ++i) x = (x ^ x >> 31) * 0xd6e8feb86659fd93;
-  return double(x >> 11) * 0x1p-53 - 0.5;
-}
-
-struct Lookups {
-  std::vector<std::int64_t> offsets{0}, indices;
-  operator LookupsView() const { return {offsets, indices}; }
-};
-
-// Few rows, so that they repeat, and some bags are empty.
-Lookups make_lookups(const TableSpec& table, std::size_t t, int step, std::int64_t samples) {
-  Lookups made;
-  for (std::int64_t s = 0; s < samples; ++s) {
-    const int size = int((noise(t, std::uint64_t(step), std::uint64_t(s)) + 0.5) * 5);
-    for (int k = 0; k < size; ++k)
-      made.indices.push_back(
-          std::int64_t((noise(t + 100, std::uint64_t(step * 1000 + k), std::uint64_t(s)) + 0.5) * double(table.rows)));
-    made.offsets.push_back(std::int64_t(made.indices.size()));
-  }
-  return made;
-}
 
 double first_value(std::size_t t, std::int64_t row, std::int64_t column) {
   return noise(t + 7, std::uint64_t(row), std::uint64_t(column));
@@ -124,61 +98,6 @@ struct Plain {
     }
   }
 };
-
-enum class Place { kWhole, kRows, kColumns, kReplicated, kMixed, kOnOneRank };
-enum class World { kMemory, kNoMemory, kProcesses, kTcp };
-
-struct Case {
-  const char* name;
-  int ranks;
-  Place place = Place::kWhole;
-  TableRule rule = TableRule::kSgd;
-  RowWeights weights = RowWeights::kNone;
-  World world = World::kMemory;
-  TableExchange exchange = TableExchange::kAllToAll;
-  WireFormat wire = WireFormat::kExact;
-  double tolerance = 1e-12;
-  std::int64_t samples = 13;
-  bool in_file = false;
-};
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name << value.ranks; }
-
-std::vector<TableSpec> specs() {
-  return {{"users", 40, 8}, {"items", 7, 16}, {"places", 64, 3}, {"hours", 24, 32}, {"one", 1, 1}};
-}
-
-TablePlacement placed(Place place, int ranks, const std::vector<TableSpec>& tables) {
-  std::vector<int> all(static_cast<std::size_t>(ranks));
-  std::iota(all.begin(), all.end(), 0);
-  std::vector<int> backwards(all.rbegin(), all.rend());
-  TablePlacement placement = place_by_count(tables, ranks);
-  for (std::size_t t = 0; t < tables.size(); ++t) {
-    auto& table = placement.tables[t];
-    switch (place) {
-      case Place::kWhole:
-        break;
-      case Place::kRows:
-        table = place_by_rows(tables[t], t % 2 ? all : backwards);
-        break;
-      case Place::kColumns:
-        table = place_by_columns(tables[t], t % 2 ? all : backwards);
-        break;
-      case Place::kReplicated:
-        table = place_everywhere(tables[t], ranks);
-        break;
-      case Place::kMixed:
-        if (t == 0) table = place_by_rows(tables[t], std::vector<int>{ranks - 1, 0, ranks - 1});
-        if (t == 1) table = place_everywhere(tables[t], ranks);
-        if (t == 2) table = place_whole(tables[t], ranks - 1);
-        if (t == 3) table = place_by_columns(tables[t], std::vector<int>{0, ranks - 1, 0});
-        break;
-      case Place::kOnOneRank:
-        table = place_whole(tables[t], ranks - 1);
-        break;
-    }
-  }
-  return placement;
-}
 
 template <class T>
 void write_first_values(ShardedTables<T>& tables) {
@@ -270,12 +189,6 @@ void train_and_compare(const Case& c, const Group& world) {
     compare(TableArray::kRowWeights, plain.weights[t]);
     compare(TableArray::kRowWeightState, plain.weight_state[t]);
   }
-}
-
-std::vector<test::Outcome> run(const Case& c, const test::RankBody& body) {
-  if (c.world == World::kProcesses) return test::run_processes(c.ranks, body);
-  if (c.world == World::kTcp) return test::run_processes(c.ranks, body, {.transport = "tcp"});
-  return test::run_threads(c.ranks, body);
 }
 
 class ShardedTablesTest : public testing::TestWithParam<Case> {};
@@ -483,82 +396,6 @@ TEST(ShardedTables, TheLastGradientsStayUntilThePeersHaveReadThem) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-// The error on every rank when `spoil` has changed the lookups of table 1 on the rank that owns it.
-std::vector<std::string> errors_of(Place place, World world, const std::function<void(Lookups&)>& spoil) {
-  const Case c{.name = "", .ranks = 3, .place = place, .world = world};
-  std::vector<std::string> words;
-  for (const auto& outcome : run(c, [&](Group& group) {
-         const auto tables = specs();
-         EmbeddingOptions options;
-         options.share_memory = world != World::kNoMemory;
-         auto sharded = ShardedTables<float>::create(tables, placed(place, 3, tables), group, options).or_throw();
-         std::vector<Lookups> lookups;
-         for (std::size_t t = 0; t < tables.size(); ++t) lookups.push_back(make_lookups(tables[t], t, 0, 12));
-         const auto mine = tables_of(sharded->placement(), group.rank());
-         if (std::find(mine.begin(), mine.end(), 1u) != mine.end()) spoil(lookups[1]);
-         const std::vector<LookupsView> views(lookups.begin(), lookups.end());
-         const auto batch = sharded->post(12, views, 77).or_throw();
-         sharded->wait(batch).or_throw();
-         throw std::runtime_error("nobody noticed");
-       }))
-    words.push_back(outcome.error);
-  return words;
-}
-
-TEST(ShardedTables, AnIndexOutsideOfItsTableIsReportedToEveryRank) {
-  for (const World world : {World::kMemory, World::kNoMemory, World::kTcp})
-    for (const Place place : {Place::kWhole, Place::kRows}) {
-      const auto words = errors_of(place, world, [](Lookups& lookups) { lookups.indices[5] = 7; });
-      int first = 0;
-      for (const std::string& text : words) {
-        EXPECT_NE(text.find("index 7 is outside of table items, which has rows 0 - 6"), std::string::npos) << text;
-        EXPECT_NE(text.find(" of batch 77"), std::string::npos) << text;
-        EXPECT_NE(text.find(": lookup "), std::string::npos) << text;
-        first += text.rfind("InvalidArgument", 0) == 0;
-      }
-      EXPECT_GE(first, 1);
-    }
-  const auto words = errors_of(Place::kWhole, World::kMemory, [](Lookups& lookups) { lookups.indices[0] = -3; });
-  EXPECT_NE(words[0].find("index -3 is outside of table items"), std::string::npos) << words[0];
-}
-
-TEST(ShardedTables, OffsetsThatCannotBeAreRefused) {
-  const auto first_words = [](const std::function<void(Lookups&)>& spoil) {
-    return errors_of(Place::kWhole, World::kMemory, spoil)[0];
-  };
-  const auto expect = [&](const std::function<void(Lookups&)>& spoil, const char* words) {
-    const std::string text = first_words(spoil);
-    EXPECT_NE(text.find(words), std::string::npos) << text;
-  };
-  expect([](Lookups& l) { l.offsets.pop_back(); },
-         "the lookups of table items in batch 77 have 12 offsets, expected 13 for 12 samples");
-  expect([](Lookups& l) { l.indices.push_back(0); }, "have offsets 0 - ");
-  expect([](Lookups& l) { std::swap(l.offsets[3], l.offsets[7]); },
-         "have an offset that is smaller than the one before it, of sample ");
-  expect([](Lookups& l) { l.offsets[0] = 1; }, "have offsets 1 - ");
-}
-
-TEST(ShardedTables, ACallThatComesTwiceOrTooEarlyIsRefused) {
-  const std::vector<TableSpec> tables{{"only", 4, 3}};
-  auto sharded = ShardedTables<float>::create(tables, place_by_count(tables, 1), {}, {}).or_throw();
-  const Lookups lookups = make_lookups(tables[0], 0, 1, 8);
-  const LookupsView view = lookups;
-  const RowGradients<float> none;
-  const auto batch = sharded->post(8, std::span(&view, 1)).or_throw();
-  const auto refused = [](const Status& status, const char* words) {
-    ASSERT_FALSE(status.ok());
-    EXPECT_NE(to_string(status.error()).find(words), std::string::npos) << to_string(status.error());
-  };
-  refused(sharded->send_gradients(batch, std::span(&none, 1)),
-          "send_gradients() for a batch whose last call was post()");
-  sharded->wait(batch).or_throw();
-  refused(sharded->wait(batch), "wait() for a batch whose last call was wait()");
-  refused(sharded->apply_gradients(batch), "apply_gradients() for a batch whose last call was wait()");
-  sharded->send_gradients(batch, std::span(&none, 1)).or_throw();
-  sharded->apply_gradients(batch).or_throw();
-  refused(sharded->send_gradients(batch, std::span(&none, 1)), "whose last call was apply_gradients()");
-}
-
 TEST(ShardedTables, AnAbandonedBatchReleasesItsMemoryWhenItIsDone) {
   for (const bool share_memory : {true, false}) {
     const auto outcomes = test::run_threads(3, [&](Group& world) {
@@ -587,28 +424,6 @@ TEST(ShardedTables, AnAbandonedBatchReleasesItsMemoryWhenItIsDone) {
     });
     EXPECT_EQ(test::describe(outcomes), "");
   }
-}
-
-TEST(ShardedTables, WhatRanksMustAgreeOnIsCompared) {
-  const auto outcomes = test::run_threads(2, [](Group& world) {
-    const auto tables = specs();
-    const auto text_of = [&](const TablePlacement& placement, const EmbeddingOptions& options) -> std::string {
-      const auto made = ShardedTables<float>::create(tables, placement, world, options);
-      return made.ok() ? "" : to_string(made.error());
-    };
-    EmbeddingOptions options;
-    options.lr = world.rank();  // may differ
-    const std::string nothing = text_of(place_by_count(tables, 2), options);
-    test::check(nothing.empty(), nothing);
-    options.rule = world.rank() == 0 ? TableRule::kSgd : TableRule::kAdagrad;
-    const std::string rules = text_of(place_by_count(tables, 2), options);
-    test::check(rules.find("embedding tables, placements or options: rule is sgd on rank 0, but adagrad on rank 1") !=
-                    std::string::npos,
-                rules);
-    const std::string ranks = text_of(place_by_count(tables, 3), {});
-    test::check(ranks.find("the tables are placed on 3 ranks, the group has 2") != std::string::npos, ranks);
-  });
-  EXPECT_EQ(test::describe(outcomes), "");
 }
 
 }  // namespace
