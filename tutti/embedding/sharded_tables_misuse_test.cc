@@ -10,7 +10,7 @@
 #include "tests/harness/ranks.h"
 #include "tutti/embedding/test_tables.h"
 
-namespace tutti {
+namespace tutti::test {
 namespace {
 
 // The error on every rank when `spoil` has changed the lookups of table 1 on the rank that owns it.
@@ -90,7 +90,7 @@ TEST(ShardedTablesMisuse, ACallThatComesTwiceOrTooEarlyIsRefused) {
 }
 
 TEST(ShardedTablesMisuse, WhatRanksMustAgreeOnIsCompared) {
-  const auto outcomes = test::run_threads(2, [](Group& world) {
+  const auto outcomes = run_threads(2, [](Group& world) {
     const auto tables = specs();
     const auto text_of = [&](const TablePlacement& placement, const EmbeddingOptions& options) -> std::string {
       const auto made = ShardedTables<float>::create(tables, placement, world, options);
@@ -99,17 +99,17 @@ TEST(ShardedTablesMisuse, WhatRanksMustAgreeOnIsCompared) {
     EmbeddingOptions options;
     options.lr = world.rank();  // may differ
     const std::string nothing = text_of(place_by_count(tables, 2), options);
-    test::check(nothing.empty(), nothing);
+    check(nothing.empty(), nothing);
     options.rule = world.rank() == 0 ? TableRule::kSgd : TableRule::kAdagrad;
     const std::string rules = text_of(place_by_count(tables, 2), options);
-    test::check(rules.find("embedding tables, placements or options: rule is sgd on rank 0, but adagrad on rank 1") !=
-                    std::string::npos,
-                rules);
+    check(rules.find("embedding tables, placements or options: rule is sgd on rank 0, but adagrad on rank 1") !=
+              std::string::npos,
+          rules);
     const std::string ranks = text_of(place_by_count(tables, 3), {});
-    test::check(ranks.find("the tables are placed on 3 ranks, the group has 2") != std::string::npos, ranks);
+    check(ranks.find("the tables are placed on 3 ranks, the group has 2") != std::string::npos, ranks);
   });
-  EXPECT_EQ(test::describe(outcomes), "");
+  EXPECT_EQ(describe(outcomes), "");
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test

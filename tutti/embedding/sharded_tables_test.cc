@@ -15,7 +15,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/embedding/test_tables.h"
 
-namespace tutti {
+namespace tutti::test {
 namespace {
 
 constexpr int kSteps = 4;
@@ -116,11 +116,11 @@ void write_first_values(ShardedTables<T>& tables) {
 
 template <class T, class U>
 void check_near(const std::string& what, std::span<const T> found, std::span<const U> expected, double tolerance) {
-  test::check(found.size() == expected.size(), what, ": ", found.size(), " numbers, expected ", expected.size());
+  check(found.size() == expected.size(), what, ": ", found.size(), " numbers, expected ", expected.size());
   for (std::size_t i = 0; i < found.size(); ++i)
-    test::check(std::abs(double(found[i]) - double(expected[i])) <= tolerance, what, "[", i, "] is ", double(found[i]),
-                ", expected ", double(expected[i]), ", apart ", std::abs(double(found[i]) - double(expected[i])) * 1e12,
-                "e-12");
+    check(std::abs(double(found[i]) - double(expected[i])) <= tolerance, what, "[", i, "] is ", double(found[i]),
+          ", expected ", double(expected[i]), ", apart ", std::abs(double(found[i]) - double(expected[i])) * 1e12,
+          "e-12");
 }
 
 EmbeddingOptions options_of(const Case& c) {
@@ -196,7 +196,7 @@ class ShardedTablesTest : public testing::TestWithParam<Case> {};
 TEST_P(ShardedTablesTest, EqualsOneProcess) {
   const Case& c = GetParam();
   const auto outcomes = run(c, [&](Group& world) { train_and_compare(c, world); });
-  EXPECT_EQ(test::describe(outcomes), "");
+  EXPECT_EQ(describe(outcomes), "");
 }
 
 std::vector<Case> cases() {
@@ -303,29 +303,29 @@ std::vector<float> train_several(const Group& world, EmbeddingOptions options, c
 
 TEST(ShardedTables, AllExchangesGiveTheSameBitsWithSeveralBatchesUnderWay) {
   for (const Place place : {Place::kWhole, Place::kRows, Place::kColumns, Place::kMixed}) {
-    const auto outcomes = test::run_threads(3, [&](Group& world) {
+    const auto outcomes = run_threads(3, [&](Group& world) {
       const auto placement = placed(place, 3, specs());
       const auto expected = train_several(world, {}, placement);
       for (const TableExchange exchange :
            {TableExchange::kAllToAll, TableExchange::kScatter, TableExchange::kScatterList})
-        test::check(train_several(world, {.exchange = exchange, .share_memory = false}, placement) == expected,
-                    "exchange ", int(exchange), " gives other bits than shared memory");
+        check(train_several(world, {.exchange = exchange, .share_memory = false}, placement) == expected, "exchange ",
+              int(exchange), " gives other bits than shared memory");
     });
-    EXPECT_EQ(test::describe(outcomes), "");
+    EXPECT_EQ(describe(outcomes), "");
   }
 }
 
 TEST(ShardedTables, TwoRunsGiveTheSameBitsAndSoDoThreads) {
-  const auto outcomes = test::run_threads(2, [](Group& world) {
+  const auto outcomes = run_threads(2, [](Group& world) {
     const auto placement = placed(Place::kMixed, 2, specs());
-    test::check(train_several(world, {}, placement) == train_several(world, {}, placement), "two runs differ");
+    check(train_several(world, {}, placement) == train_several(world, {}, placement), "two runs differ");
   });
-  EXPECT_EQ(test::describe(outcomes), "");
+  EXPECT_EQ(describe(outcomes), "");
 }
 
 TEST(ShardedTables, TheReferencesGradientScaleIsThatManyTimesTheStep) {
   // With SGD a step of one batch is linear in the gradient.
-  const auto outcomes = test::run_threads(2, [](Group& world) {
+  const auto outcomes = run_threads(2, [](Group& world) {
     const auto run = [&](double scale) {
       EmbeddingOptions options;
       options.dtype = DType::kF64;
@@ -345,17 +345,17 @@ TEST(ShardedTables, TheReferencesGradientScaleIsThatManyTimesTheStep) {
       return rows;
     };
     const auto once = run(1), twice = run(2);
-    test::check(once[0] != 0, "nothing was learned");
-    for (std::size_t i = 0; i < once.size(); ++i) test::check(twice[i] == 2 * once[i], "number ", i, " is not twice");
+    check(once[0] != 0, "nothing was learned");
+    for (std::size_t i = 0; i < once.size(); ++i) check(twice[i] == 2 * once[i], "number ", i, " is not twice");
   });
-  EXPECT_EQ(test::describe(outcomes), "");
+  EXPECT_EQ(describe(outcomes), "");
 }
 
 TEST(ShardedTables, TheLastGradientsStayUntilThePeersHaveReadThem) {
   // Rank 0 is done and writes over all memory that it can get, while rank 1 has not yet begun to read rank 0's
   // gradients. The destructor waits for rank 1, which in turn waits a while for what must not happen.
   std::atomic<bool> gone{false};
-  const auto outcomes = test::run_threads(2, [&](Group& world) {
+  const auto outcomes = run_threads(2, [&](Group& world) {
     const std::vector<TableSpec> tables{{"first", 40, 8}, {"second", 40, 8}};
     auto sharded = ShardedTables<float>::create(tables, place_by_count(tables, 2), world, {.lr = 1}).or_throw();
     const Lookups lookups = [] {
@@ -378,7 +378,7 @@ TEST(ShardedTables, TheLastGradientsStayUntilThePeersHaveReadThem) {
       for (std::int64_t row = 0; row < 40; ++row) {
         float values[8];
         sharded->shards()[0].read(TableArray::kRows, row, 1, values, 8);
-        test::check(values[3] == -1, "row ", row, " was stepped by ", -values[3]);
+        check(values[3] == -1, "row ", row, " was stepped by ", -values[3]);
       }
     batch.reset();
     sharded.reset();
@@ -393,12 +393,12 @@ TEST(ShardedTables, TheLastGradientsStayUntilThePeersHaveReadThem) {
       gone = true;
     }
   });
-  EXPECT_EQ(test::describe(outcomes), "");
+  EXPECT_EQ(describe(outcomes), "");
 }
 
 TEST(ShardedTables, AnAbandonedBatchReleasesItsMemoryWhenItIsDone) {
   for (const bool share_memory : {true, false}) {
-    const auto outcomes = test::run_threads(3, [&](Group& world) {
+    const auto outcomes = run_threads(3, [&](Group& world) {
       const auto tables = specs();
       auto sharded =
           ShardedTables<float>::create(tables, place_by_count(tables, 3), world, {.share_memory = share_memory})
@@ -422,9 +422,9 @@ TEST(ShardedTables, AnAbandonedBatchReleasesItsMemoryWhenItIsDone) {
         }
       }
     });
-    EXPECT_EQ(test::describe(outcomes), "");
+    EXPECT_EQ(describe(outcomes), "");
   }
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test

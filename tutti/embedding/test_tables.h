@@ -8,7 +8,7 @@
 #include "tests/harness/ranks.h"
 #include "tutti/embedding/sharded_tables.h"
 
-namespace tutti {
+namespace tutti::test {
 
 // Numbers that are a function of where they are used, and nothing else.
 inline double noise(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0) {
@@ -90,10 +90,10 @@ inline TablePlacement placed(Place place, int ranks, const std::vector<TableSpec
   return placement;
 }
 
-inline std::vector<test::Outcome> run(const Case& c, const test::RankBody& body) {
-  if (c.world == World::kProcesses) return test::run_processes(c.ranks, body);
-  if (c.world == World::kTcp) return test::run_processes(c.ranks, body, {.transport = "tcp"});
-  return test::run_threads(c.ranks, body);
+inline std::vector<Outcome> run(const Case& c, const RankBody& body) {
+  if (c.world == World::kProcesses) return run_processes(c.ranks, body);
+  if (c.world == World::kTcp) return run_processes(c.ranks, body, {.transport = "tcp"});
+  return run_threads(c.ranks, body);
 }
 
-}  // namespace tutti
+}  // namespace tutti::test
